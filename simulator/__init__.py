@@ -1,0 +1,1 @@
+"""zerosim: a discrete-event simulator of collective communication in sharded data-parallel training."""

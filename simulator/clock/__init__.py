@@ -1,0 +1,1 @@
+"""The clock: programs become timelines.  The only rooms that know SimPy."""

@@ -1,0 +1,248 @@
+"""The reference engine: host, streams and communicators as SimPy processes.
+
+* One host per rank class works through the program.  It launches without waiting and blocks only in ``HostWork`` and
+  ``Synchronize``.
+* A stream works off its entries first in, first out.
+* A communicator serves its collectives in the order in which the host *issued* them, whatever streams they were put
+  into, one at a time; each starts when the last of its rank classes has reached it.
+
+Which classes meet, what operations cost and which links they use is decided before (:mod:`simulator.clock.stage`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator
+from typing import Any
+
+import simpy
+
+from simulator.clock.network import Network
+from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage
+from simulator.clock.timeline import ClassTimeline, HostWait, MemoryChange, Released, Span, Timeline
+from simulator.errors import BrokenLawError
+from simulator.laws.collectives.fabric import Phase
+from simulator.schedules.program import Allocate, Free, HostWork, Instruction, Launch, Synchronize, Wait
+
+__all__ = ["simulate"]
+
+Process = Generator[simpy.Event, Any, None]
+
+
+def simulate(ready: Stage) -> Timeline:
+    """Replay the programs of all rank classes until everything is done.
+
+    Raises
+    ------
+    BrokenLawError
+        Some operation can never start: ranks issue different collectives, or wait for each other in a circle.
+    """
+    env = simpy.Environment()
+    network = Network(env, ready.links)
+    communicators = [_Communicator(env, network, members) for members in ready.members]
+    players = [_Player(env, rank_class, communicators) for rank_class in ready.classes]
+    env.run()
+    stuck = [place for player in players for place in player.unfinished()]
+    if stuck:
+        raise BrokenLawError(f"the step never ends: {'; '.join(stuck[:3])}")
+    classes = tuple(player.timeline() for player in players)
+    return Timeline(
+        classes=classes,
+        step_time=max((span.end for item in classes for span in item.spans), default=0.0),
+        carried=tuple(network.carried),
+    )
+
+
+class _Meeting:
+    """One collective on its communicator: who has come, when it ran."""
+
+    __slots__ = ("alone", "complete", "done", "latency", "met_at", "missing", "phases", "start")
+
+    def __init__(self, env: simpy.Environment, members: int, phases: tuple[Phase, ...]) -> None:
+        self.missing, self.phases = members, phases
+        self.done = env.event()
+        self.complete: simpy.Event | None = None  # made when the communicator has to wait for it
+        self.met_at = self.start = 0.0
+        self.latency = sum(phase.latency for phase in phases)
+        self.alone = sum(phase.duration for phase in phases)
+
+    def reach(self, now: float) -> None:
+        """One more rank class is there."""
+        self.missing -= 1
+        if not self.missing:
+            self.met_at = now
+            if self.complete is not None:
+                self.complete.succeed()
+
+
+class _Communicator:
+    """Serves meetings one after another, in issue order."""
+
+    def __init__(self, env: simpy.Environment, network: Network, members: int) -> None:
+        self._env, self._network, self._members = env, network, members
+        self._meetings: list[_Meeting] = []
+        self._called: simpy.Event | None = None
+        env.process(self._serve())
+
+    def meeting(self, number: int, phases: tuple[Phase, ...]) -> _Meeting:
+        """Return the *number*-th meeting; the first class to issue it calls it."""
+        if number == len(self._meetings):
+            self._meetings.append(_Meeting(self._env, self._members, phases))
+            if self._called is not None:
+                self._called.succeed()
+                self._called = None
+        return self._meetings[number]
+
+    def _serve(self) -> Process:
+        served = 0
+        while True:
+            if served == len(self._meetings):
+                self._called = self._env.event()
+                yield self._called
+            meeting = self._meetings[served]
+            served += 1
+            if meeting.missing:
+                meeting.complete = self._env.event()
+                yield meeting.complete
+            meeting.start = self._env.now
+            for phase in meeting.phases:
+                if phase.latency:
+                    yield self._env.timeout(phase.latency)
+                if phase.payload:
+                    yield self._network.carry(phase)
+            meeting.done.succeed()
+
+
+class _Stream:
+    """Entries that wait for their turn, and when the finished ones finished."""
+
+    __slots__ = ("arrival", "entries", "finished_at", "last_span", "queue", "watchers")
+
+    def __init__(self) -> None:
+        self.queue: deque[tuple[Instruction, float, int, _Meeting | None, int]] = deque()
+        self.arrival: simpy.Event | None = None
+        self.entries = 0
+        self.finished_at = [0.0]
+        self.last_span = [-1]
+        self.watchers: dict[int, simpy.Event] = {}
+
+    def finish(self, now: float, span: int) -> None:
+        """The entry at the front is done."""
+        if self.watchers:
+            watcher = self.watchers.pop(len(self.finished_at), None)
+            if watcher is not None:
+                watcher.succeed()
+        self.finished_at.append(now)
+        self.last_span.append(span)
+
+    def has_finished(self, position: int) -> bool:
+        """Say whether *position* entries are done."""
+        return len(self.finished_at) > position
+
+    def reaching(self, position: int, env: simpy.Environment) -> simpy.Event:
+        """Return the event that *position* entries are done."""
+        if position not in self.watchers:
+            self.watchers[position] = env.event()
+        return self.watchers[position]
+
+
+class _Player:
+    """The host and the streams of one rank class."""
+
+    def __init__(self, env: simpy.Environment, cast: RankClass, communicators: list[_Communicator]) -> None:
+        self._env, self._cast, self._communicators = env, cast, communicators
+        self._streams = [_Stream() for _ in cast.program.streams]
+        self._issued = [0] * len(communicators)
+        self._last_on = [-1] * len(communicators)
+        self._spans: list[Span | None] = []
+        self._host_waits: list[HostWait] = []
+        self._memory: list[MemoryChange] = []
+        self._host_is_done = False
+        env.process(self._host())
+        for stream in self._streams:
+            env.process(self._work_off(stream))
+
+    def unfinished(self) -> list[str]:
+        """Where the player got stuck."""
+        stuck = [] if self._host_is_done else [f"{self._cast.name}: the host is blocked"]
+        names = self._cast.program.streams
+        for name, stream in zip(names, self._streams, strict=True):
+            if not stream.has_finished(stream.entries):
+                stuck.append(f"{self._cast.name}: stream {name} stops after {len(stream.finished_at) - 1} entries")
+        return stuck
+
+    def timeline(self) -> ClassTimeline:
+        """What happened."""
+        return ClassTimeline(
+            name=self._cast.name,
+            ranks=self._cast.ranks,
+            program=self._cast.program,
+            spans=tuple(span for span in self._spans if span is not None),
+            span_before=tuple(tuple(stream.last_span) for stream in self._streams),
+            host_waits=tuple(self._host_waits),
+            memory=tuple(self._memory),
+        )
+
+    def _host(self) -> Process:
+        for instruction in self._cast.program.instructions:
+            if type(instruction) is HostWork:
+                yield self._env.timeout(instruction.time)
+            elif type(instruction) is Synchronize:
+                start, stream = self._env.now, self._streams[instruction.event.stream]
+                if not stream.has_finished(instruction.event.position):
+                    yield stream.reaching(instruction.event.position, self._env)
+                self._host_waits.append(HostWait(start, self._env.now, instruction.event, instruction.reason))
+            else:
+                self._issue(instruction)
+        self._host_is_done = True
+
+    def _issue(self, instruction: Launch | Wait | Allocate | Free) -> None:
+        index, meeting, behind = -1, None, -1
+        if type(instruction) is Launch:
+            index = len(self._spans)
+            self._spans.append(None)
+            number = self._cast.communicators[instruction.operation]
+            if number != NO_COMMUNICATOR:
+                phases = self._cast.phases[instruction.operation]
+                meeting = self._communicators[number].meeting(self._issued[number], phases)
+                self._issued[number] += 1
+                behind, self._last_on[number] = self._last_on[number], index
+        stream = self._streams[instruction.stream]
+        stream.entries += 1
+        stream.queue.append((instruction, self._env.now, index, meeting, behind))
+        if stream.arrival is not None:
+            stream.arrival.succeed()
+            stream.arrival = None
+
+    def _work_off(self, stream: _Stream) -> Process:
+        env, last, waits = self._env, -1, []
+        while True:
+            if not stream.queue:
+                stream.arrival = env.event()
+                yield stream.arrival
+            instruction, issued_at, index, meeting, behind = stream.queue.popleft()
+            kind = type(instruction)
+            if kind is Launch:
+                reached_at = start = met_at = env.now
+                if meeting is None:
+                    alone, latency = self._cast.times[instruction.operation], 0.0
+                    if alone:
+                        yield env.timeout(alone)
+                else:
+                    meeting.reach(reached_at)
+                    yield meeting.done
+                    start, met_at, alone, latency = meeting.start, meeting.met_at, meeting.alone, meeting.latency
+                self._spans[index] = Span(
+                    instruction, index, issued_at, last, tuple(waits), reached_at, met_at, behind, start, env.now,
+                    alone, latency,
+                )  # fmt: skip
+                last, waits = index, []
+            elif kind is Wait:
+                other, position = self._streams[instruction.event.stream], instruction.event.position
+                if not other.has_finished(position):
+                    yield other.reaching(position, env)
+                waits.append(Released(other.finished_at[position], instruction.event, instruction.reason))
+            else:
+                amount = instruction.amount if kind is Allocate else -instruction.amount
+                self._memory.append(MemoryChange(env.now, instruction.item, amount))
+            stream.finish(env.now, last)

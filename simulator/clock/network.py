@@ -1,0 +1,96 @@
+"""Links shared by the transfers in flight.
+
+Between two changes every transfer progresses at a constant max-min fair rate
+(:mod:`simulator.laws.fairness`); rates change only when a transfer starts or ends.  SimPy cannot cancel a timeout,
+so each allotment of rates has a number, and a timer that belongs to an older allotment does nothing when it rings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import simpy
+
+from simulator.laws.collectives.fabric import Link, Phase
+from simulator.laws.fairness import max_min_rates
+
+__all__ = ["Network"]
+
+EPSILON = 1e-12
+"""A remainder below this fraction of the payload is rounding."""
+
+
+class _Transfer:
+    """A phase on its way."""
+
+    __slots__ = ("done", "phase", "rate", "remaining")
+
+    def __init__(self, phase: Phase, done: simpy.Event) -> None:
+        self.phase, self.done = phase, done
+        self.remaining, self.rate = phase.payload, 0.0
+
+
+class Network:
+    """Carries phases over links."""
+
+    def __init__(self, env: simpy.Environment, links: Sequence[Link]) -> None:
+        self.carried = [0.0] * len(links)
+        """Bytes given to each link so far."""
+        self._env = env
+        self._capacity = [link.bandwidth for link in links]
+        self._in_flight: list[_Transfer] = []
+        self._settled_at = 0.0
+        self._allotment = 0
+        self._rates: dict[tuple[int, ...], list[float]] = {}
+
+    def carry(self, phase: Phase) -> simpy.Event:
+        """Put the bytes of *phase* on the links; the event is their arrival."""
+        for link, share in phase.usage:
+            self.carried[link] += share * phase.payload
+        self._settle()
+        transfer = _Transfer(phase, self._env.event())
+        self._in_flight.append(transfer)
+        self._allot()
+        return transfer.done
+
+    def _settle(self) -> None:
+        """Take off what was sent since the last change."""
+        elapsed = self._env.now - self._settled_at
+        self._settled_at = self._env.now
+        for transfer in self._in_flight:
+            transfer.remaining -= transfer.rate * elapsed
+
+    def _allot(self) -> None:
+        """Share the links among the transfers in flight and set the timer for the first end."""
+        self._allotment += 1
+        for transfer, rate in zip(self._in_flight, self._fair_rates(), strict=True):
+            transfer.rate = rate
+        if self._in_flight:
+            first_end = min(max(0.0, transfer.remaining) / transfer.rate for transfer in self._in_flight)
+            timer = self._env.timeout(first_end, value=self._allotment)
+            timer.callbacks.append(self._on_timer)
+
+    def _fair_rates(self) -> list[float]:
+        if len(self._in_flight) == 1:
+            return [self._in_flight[0].phase.rate]
+        key = tuple(id(transfer.phase) for transfer in self._in_flight)
+        if key not in self._rates:  # phases live as long as the stage, so their identity is a safe key
+            usage = [transfer.phase.usage for transfer in self._in_flight]
+            self._rates[key] = max_min_rates(usage, self._capacity)
+        return self._rates[key]
+
+    def _on_timer(self, timer: simpy.Event) -> None:
+        if timer.value != self._allotment:
+            return
+        self._settle()
+        arrived = [transfer for transfer in self._in_flight if self._has_arrived(transfer)]
+        self._in_flight = [transfer for transfer in self._in_flight if not self._has_arrived(transfer)]
+        self._allot()
+        for transfer in arrived:
+            transfer.done.succeed()
+
+    def _has_arrived(self, transfer: _Transfer) -> bool:
+        """Say whether what is left is rounding, or takes less time than the clock can tell apart."""
+        resolution = transfer.rate * math.ulp(self._env.now)
+        return transfer.remaining <= max(EPSILON * transfer.phase.payload, resolution)

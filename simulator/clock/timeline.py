@@ -1,0 +1,101 @@
+"""What happened: spans, waits of the host, memory.  A record; it knows no SimPy and no laws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from simulator.schedules.program import Event, Launch, Program, Reason
+
+__all__ = ["ClassTimeline", "HostWait", "MemoryChange", "Released", "Span", "Timeline"]
+
+
+class Released(NamedTuple):
+    """A wait of a stream that came to its end."""
+
+    at: float
+    """When the event happened, be it before the wait began [s]."""
+    event: Event
+    reason: Reason
+
+
+class Span(NamedTuple):
+    """One launched operation that ran.  All times in seconds from the start of the step."""
+
+    launch: Launch
+    index: int
+    """Position in :attr:`ClassTimeline.spans`, which is issue order."""
+    issued_at: float
+    """When the host launched it."""
+    before: int
+    """Index of the span before it in its stream, -1 for none."""
+    waits: tuple[Released, ...]
+    """Waits that stood between that span and this one."""
+    reached_at: float
+    """When its stream got to it, all waits done."""
+    met_at: float
+    """When the last rank class of its collective had reached it; ``reached_at`` for a kernel."""
+    behind: int
+    """Index of the span before it on its communicator, -1 for none."""
+    start: float
+    end: float
+    alone: float
+    """How long it takes when nothing shares its links."""
+    latency: float
+    """The part of ``alone`` in which no byte flows."""
+
+
+class HostWait(NamedTuple):
+    """The host was blocked until an event."""
+
+    start: float
+    end: float
+    event: Event
+    reason: Reason
+
+
+class MemoryChange(NamedTuple):
+    """Memory taken (positive) or given back."""
+
+    at: float
+    item: str
+    amount: float
+    """[B]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassTimeline:
+    """What one rank of a class did."""
+
+    name: str
+    ranks: int
+    program: Program
+    spans: tuple[Span, ...]
+    """In issue order."""
+    span_before: tuple[tuple[int, ...], ...]
+    """For each stream and number of finished entries, the index of its last finished span, -1 for none."""
+    host_waits: tuple[HostWait, ...]
+    memory: tuple[MemoryChange, ...]
+
+    def stream(self, name: str) -> tuple[Span, ...]:
+        """Spans of the stream called *name*, in order."""
+        if name not in self.program.streams:
+            return ()
+        number = self.program.streams.index(name)
+        return tuple(span for span in self.spans if span.launch.stream == number)
+
+    def at_event(self, event: Event) -> Span | None:
+        """Return the last span that *event* stands for."""
+        index = self.span_before[event.stream][event.position]
+        return self.spans[index] if index >= 0 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """One simulated step."""
+
+    classes: tuple[ClassTimeline, ...]
+    step_time: float
+    """[s]"""
+    carried: tuple[float, ...]
+    """Bytes that each link of the stage carried [B]."""

@@ -1,0 +1,1 @@
+"""Laws: what things cost.  Pure functions of the world, without a clock."""

@@ -1,0 +1,238 @@
+r"""From messages to links: usage, payload, latency of a phase.
+
+Two fabrics know the same cluster.
+
+:class:`ClassFabric` has one link per *kind* of link.  All groups of the cluster run the same collective at once, so the
+bytes on each link of a kind are
+
+.. math:: b_l = \sum_{\text{sends}} a \cdot r_l \cdot \frac{D}{M_l}
+
+with a the bytes each rank sends, r_l how often the route of that send crosses a link of kind l, D the devices of the
+cluster and M_l the links of that kind.  Its cost does not depend on the number of GPUs.
+
+:class:`FullFabric` has every link, and a phase is the traffic of one group alone.  It serves ``ranks: all``.
+
+A phase is normalised to its busiest link l* (largest b_l / B_l): payload b_{l*}, usage b_l / b_{l*}.  So two equal
+transfers over one network card get half of it each, whatever else they touch.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from simulator.laws.collectives.base import Exchange, Send
+from simulator.world.mesh import Group
+from simulator.world.topology.cluster import Cluster
+from simulator.world.topology.graph import device, graph, routes, sample
+
+__all__ = ["AbstractFabric", "ClassFabric", "FullFabric", "Link", "Phase"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One direction of a link, or of a kind of links that carry equal traffic."""
+
+    name: str
+    bandwidth: float
+    """[B/s]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """A part of a collective with one usage of links."""
+
+    payload: float
+    """Bytes on the busiest link."""
+    usage: tuple[tuple[int, float], ...]
+    """Number of a link, bytes on it per byte of payload; at most 1 where links are equally fast."""
+    latency: float
+    """Before the bytes flow [s]."""
+    rate: float
+    """Payload per second if nothing else uses the links [B/s]."""
+
+    @property
+    def duration(self) -> float:
+        """Time if nothing else uses the links [s]."""
+        return self.latency + self.payload / self.rate
+
+
+class AbstractFabric(abc.ABC):
+    """Numbered links and the usage of them."""
+
+    links: tuple[Link, ...]
+
+    @abc.abstractmethod
+    def phase(self, exchange: Exchange, rank: int) -> Phase:
+        """Usage of links by the group of *rank*."""
+
+    def _phase(self, carried: dict[int, float], latency: float) -> Phase:
+        loads = [(link, amount) for link, amount in sorted(carried.items()) if amount > 0]
+        if not loads:
+            return Phase(payload=0.0, usage=(), latency=latency, rate=1.0)
+        busiest = max(loads, key=lambda load: load[1] / self.links[load[0]].bandwidth)
+        usage = tuple((link, amount / busiest[1]) for link, amount in loads)
+        return Phase(payload=busiest[1], usage=usage, latency=latency, rate=self.links[busiest[0]].bandwidth)
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """Links of a kind of route, how often each is crossed per route and by how many devices' traffic."""
+
+    usage: tuple[tuple[int, float], ...]
+    latency: float
+
+
+@final
+class ClassFabric(AbstractFabric):
+    """One link per kind; usage by the whole cluster at once."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._graph = sample(cluster)
+        kinds = {name: data["bandwidth"] for _, _, data in self._graph.edges(data=True) for name in [data["kind"]]}
+        self.links = tuple(Link(name=name, bandwidth=kinds[name]) for name in sorted(kinds))
+        self._number = {link.name: index for index, link in enumerate(self.links)}
+        self._routes: dict[tuple[int, int], _Route] = {}
+
+    def check_routes(self) -> None:
+        """Make sure that every kind of pair of ranks has a route.
+
+        Raises
+        ------
+        NoRouteError
+            Two ranks are not joined.
+        """
+        cluster = self._cluster
+        if cluster.accelerators_per_host > 1:
+            self._inside()
+        if min(cluster.hosts, cluster.hosts_per_pod) > 1:
+            self._route(1, 0)
+        if cluster.pods > 1:
+            self._route(cluster.hosts_per_pod, 0)
+
+    def phase(self, exchange: Exchange, rank: int = 0) -> Phase:
+        carried: dict[int, float] = defaultdict(float)
+        for send in exchange.sends:
+            for share, route in self._shares(send, exchange.group):
+                for link, crossings in route.usage:
+                    carried[link] += send.amount * share * crossings
+        latency = 0.0
+        if exchange.host_steps:
+            latency += exchange.host_steps * self._inside().latency
+        if exchange.network_steps:
+            latency += exchange.network_steps * self._farthest(exchange.group).latency
+        return self._phase(carried, latency)
+
+    def _shares(self, send: Send, group: Group) -> Iterator[tuple[float, _Route]]:
+        if send.hosts == 0:
+            yield 1.0, self._inside()
+            return
+        stay = _staying(send.hosts, _hosts_per_pod(group, self._cluster), group.hosts)
+        if stay > 0:
+            yield stay, self._route(1, 0)
+        if stay < 1:
+            yield 1 - stay, self._route(self._cluster.hosts_per_pod, 0)
+
+    def _inside(self) -> _Route:
+        return self._route(0, 1)
+
+    def _farthest(self, group: Group) -> _Route:
+        within_pod = group.hosts <= _hosts_per_pod(group, self._cluster)
+        return self._route(1 if within_pod else self._cluster.hosts_per_pod, 0)
+
+    def _route(self, host: int, index: int) -> _Route:
+        """Route from the first device to device *index* of host *host*."""
+        if (host, index) not in self._routes:
+            source = device(self._cluster, 0)
+            target = device(self._cluster, host * self._cluster.accelerators_per_host + index)
+            crossed: dict[int, float] = defaultdict(float)
+            path = routes(self._graph, source, target)[0]
+            edges = [self._graph.edges[edge] for edge in path]
+            for edge in edges:
+                crossed[self._number[edge["kind"]]] += self._cluster.ranks / edge["members"]
+            latency = sum(edge["latency"] for edge in edges)
+            self._routes[host, index] = _Route(tuple(crossed.items()), latency)
+        return self._routes[host, index]
+
+
+@final
+class FullFabric(AbstractFabric):
+    """Every link; usage by one group."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._graph = graph(cluster)
+        edges = sorted(self._graph.edges)
+        self.links = tuple(Link(name=_edge_name(edge), bandwidth=self._graph.edges[edge]["bandwidth"]) for edge in edges)
+        self._number = {edge: index for index, edge in enumerate(edges)}
+        self._routes: dict[tuple[int, int], _Route] = {}
+
+    def phase(self, exchange: Exchange, rank: int) -> Phase:
+        members, group = exchange.group.members(rank), exchange.group
+        carried: dict[int, float] = defaultdict(float)
+        for send in exchange.sends:
+            for position in range(group.size):
+                for share, peer in _peers(send, position, group):
+                    for link, crossings in self._route(members[position], members[peer]).usage:
+                        carried[link] += send.amount * share * crossings
+        return self._phase(carried, self._latency(exchange, members))
+
+    def _latency(self, exchange: Exchange, members: Sequence[int]) -> float:
+        group, latency = exchange.group, 0.0
+        if exchange.host_steps:
+            latency += exchange.host_steps * self._route(members[0], members[1]).latency
+        if exchange.network_steps:
+            pod = _hosts_per_pod(group, self._cluster)
+            farthest = 1 if group.hosts <= pod else pod
+            route = self._route(members[0], members[farthest * group.ranks_per_host])
+            latency += exchange.network_steps * route.latency
+        return latency
+
+    def _route(self, source: int, target: int) -> _Route:
+        if (source, target) not in self._routes:
+            ends = device(self._cluster, source), device(self._cluster, target)
+            paths = routes(self._graph, *ends)
+            crossed: dict[int, float] = defaultdict(float)
+            for path in paths:
+                for edge in path:
+                    crossed[self._number[edge]] += 1 / len(paths)
+            latency = sum(self._graph.edges[edge]["latency"] for edge in paths[0])
+            self._routes[source, target] = _Route(tuple(crossed.items()), latency)
+        return self._routes[source, target]
+
+
+def _hosts_per_pod(group: Group, cluster: Cluster) -> int:
+    return max(1, cluster.hosts_per_pod // group.host_stride)
+
+
+def _staying(offset: int | None, pod: int, hosts: int) -> float:
+    """Fraction of the group's hosts whose partner *offset* hosts on (None: all others) stands in the same pod."""
+    if hosts <= pod:
+        return 1.0
+    mean_pod = hosts / -(-hosts // pod)  # the last pod may be filled only in part
+    if offset is None:
+        return (mean_pod - 1) / (hosts - 1)
+    shortest = min(offset % hosts, -offset % hosts)
+    return max(0.0, mean_pod - shortest) / mean_pod
+
+
+def _peers(send: Send, position: int, group: Group) -> Iterator[tuple[float, int]]:
+    """Positions that *position* sends to, with the share of the amount each gets."""
+    p, m = group.ranks_per_host, group.hosts
+    host, index = divmod(position, p)
+    if send.hosts == 0:
+        steps = range(1, p) if send.devices is None else [send.devices]
+        for step in steps:
+            yield 1 / len(steps), host * p + (index + step) % p
+    else:
+        hops = range(1, m) if send.hosts is None else [send.hosts]
+        for hop in hops:
+            yield 1 / len(hops), (host + hop) % m * p + index
+
+
+def _edge_name(edge: tuple[tuple[str, int, int], tuple[str, int, int]]) -> str:
+    return " > ".join(f"{kind}[{place}.{index}]" for kind, place, index in edge)

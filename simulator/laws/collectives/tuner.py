@@ -1,0 +1,53 @@
+"""Which algorithm carries out a collective.
+
+Rings for the bandwidth collectives, as NCCL does by default for large messages; direct messages for an all-to-all;
+two direct hops for a quantised reduce-scatter, as ZeRO++ does (a ring would have to requantise at every step).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from simulator.errors import UnknownNameError
+from simulator.laws.collectives.base import AbstractAlgorithm, Collective
+from simulator.laws.collectives.direct import Direct
+from simulator.laws.collectives.doubling import RecursiveDoubling
+from simulator.laws.collectives.hierarchical import Hierarchical
+from simulator.laws.collectives.quantized import Quantized
+from simulator.laws.collectives.ring import Ring
+
+__all__ = ["ALGORITHMS", "algorithm_for", "check_algorithm"]
+
+ALGORITHMS: dict[str, Callable[[], AbstractAlgorithm]] = {
+    "ring": Ring,
+    "recursive_doubling": RecursiveDoubling,
+    "hierarchical": lambda: Hierarchical(Ring(), Ring()),
+}
+"""What a scenario may ask for."""
+
+
+def check_algorithm(name: str, file: object) -> str:
+    """Return *name* if it is known.
+
+    Raises
+    ------
+    UnknownNameError
+        It is not.
+    """
+    if name not in ALGORITHMS:
+        raise UnknownNameError("algorithm", name, ALGORITHMS, file=file, key="topology.algorithm")
+    return name
+
+
+def algorithm_for(collective: Collective, preferred: str) -> AbstractAlgorithm:
+    """Return the algorithm for *collective*; *preferred* is a key of :data:`ALGORITHMS`."""
+    quantization = collective.quantization
+    if quantization is not None:
+        return Quantized(_exchange_of_quantized(collective, preferred), quantization)
+    return Direct() if collective.kind == "all_to_all" else ALGORITHMS[preferred]()
+
+
+def _exchange_of_quantized(collective: Collective, preferred: str) -> AbstractAlgorithm:
+    if collective.kind == "all_gather":
+        return ALGORITHMS[preferred]()
+    return Hierarchical(Direct(), Direct()) if collective.kind == "reduce_scatter" else Direct()

@@ -1,0 +1,1 @@
+"""Readings: look at what was recorded.  Nothing here touches the engine."""

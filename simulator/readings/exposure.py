@@ -1,0 +1,310 @@
+"""How much communication is exposed, and why.
+
+The compute stream of a rank is at every moment busy with a kernel, busy with a copy, or idle; it is idle because it
+waits for communication (``stalled``) or because the host has not launched its next kernel (``host_bound``):
+
+    compute + stalled + copies + host_bound = step
+
+Four definitions are in use, and all are reported: ``stalled``; ``uncovered`` (communication minus compute, interval
+arithmetic, as trace analysers count); ``counterfactual`` (step minus the step on an infinitely fast network);
+``skew`` (the part of ``stalled`` that waits for a late rank).
+
+Causes
+------
+A stall ends when some operation c ends.  It could have been shorter if c had started earlier or run faster, so its
+length is charged in this order until used up:
+
+1. to what delayed the start of c beyond what it needs: a bound on what may be gathered ahead (``prefetch limit``), the
+   host that launched it late or was held back (``host``), a rank that came late (``skew``), or an operation before it
+   on the communicator or stream that nothing needed earlier (``queueing``) - each for as long as it was what c waited
+   for last;
+2. to the time c ran: the part in which no byte flows (``latency``), the part that sharing links added
+   (``contention``), the rest (``bandwidth``); ``copy`` if c only moves bytes on the device;
+3. to what c needs: the operation whose data it uses, or one before it in the queue that compute needed earlier - by
+   the same rules.
+
+By construction the charges of a stall sum to its length.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from simulator.clock.timeline import ClassTimeline, Span
+from simulator.laws.collectives.base import Collective
+from simulator.laws.kernels import Kernel
+from simulator.schedules.program import Event
+
+__all__ = ["CAUSES", "Exposure", "Stall", "exposure", "is_collective", "merged"]
+
+CAUSES = ("bandwidth", "latency", "contention", "queueing", "prefetch limit", "host", "skew", "copy")
+"""Why the compute stream waits for communication."""
+
+COMPUTE = 0
+"""Number of the compute stream."""
+
+NEVER = 1 << 62
+"""Later than any position in the compute stream."""
+
+
+class Stall(NamedTuple):
+    """A piece of an idle stretch of the compute stream, charged to one cause.
+
+    The pieces of a stretch lie side by side in the order in which they were charged, the last charged first.
+    """
+
+    start: float
+    end: float
+    cause: str
+    """One of :data:`CAUSES`, or ``host bound`` where no communication was waited for."""
+    collective: str
+    """Role of the operation that was waited for; empty for ``host bound``."""
+    label: str
+    """Layer or bucket that it worked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exposure:
+    """Where the time of one rank's step went [s]."""
+
+    compute: float
+    stalled: float
+    copies: float
+    host_bound: float
+    uncovered: float
+    skew: float
+    communication: float
+    """Union of the intervals in which some collective ran."""
+    stalls: tuple[Stall, ...]
+
+    def by_cause(self) -> dict[str, float]:
+        """``stalled`` by cause, in the order of :data:`CAUSES`; every cause is there."""
+        return {cause: sum(_lengths(item for item in self.stalls if item.cause == cause)) for cause in CAUSES}
+
+    def by_collective(self) -> dict[str, float]:
+        """``stalled`` by what was waited for."""
+        total: dict[str, float] = defaultdict(float)
+        for item in self.stalls:
+            if item.collective:
+                total[item.collective] += item.end - item.start
+        return dict(total)
+
+
+def exposure(timeline: ClassTimeline) -> Exposure:
+    """Read the exposed communication off what one rank class did."""
+    compute_stream = [span for span in timeline.spans if span.launch.stream == COMPUTE]
+    operations = timeline.program.operations
+    kernels = [span for span in compute_stream if not _is_copy(operations[span.launch.operation])]
+    copies = [span for span in compute_stream if _is_copy(operations[span.launch.operation])]
+    stalls = tuple(_Charging(timeline).stalls(compute_stream))
+    collectives = [span for span in timeline.spans if is_collective(timeline, span)]
+    busy = merged((span.start, span.end) for span in collectives)
+    return Exposure(
+        compute=sum(span.end - span.start for span in kernels),
+        stalled=sum(_lengths(item for item in stalls if item.collective)),
+        copies=sum(span.end - span.start for span in copies),
+        host_bound=sum(_lengths(item for item in stalls if not item.collective)),
+        uncovered=_length(busy) - _overlap(busy, merged((span.start, span.end) for span in kernels)),
+        skew=sum(_lengths(item for item in stalls if item.cause == "skew")),
+        communication=_length(busy),
+        stalls=stalls,
+    )
+
+
+def is_collective(timeline: ClassTimeline, span: Span) -> bool:
+    """Say whether *span* is communication."""
+    return isinstance(timeline.program.operations[span.launch.operation], Collective)
+
+
+def merged(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Union of *intervals* as disjoint intervals in order.
+
+    >>> merged([(3, 4), (0, 2), (1, 2.5), (5, 5)])
+    [(0, 2.5), (3, 4)]
+    """
+    union: list[tuple[float, float]] = []
+    for start, end in sorted(intervals):
+        if end <= start:
+            continue
+        if union and start <= union[-1][1]:
+            union[-1] = (union[-1][0], max(union[-1][1], end))
+        else:
+            union.append((start, end))
+    return union
+
+
+class _Delay(NamedTuple):
+    """Something that held a span back until a moment, and need not have."""
+
+    until: float
+    cause: str
+
+
+class _Need(NamedTuple):
+    """A moment until which something had to be waited for, and the span that ended then."""
+
+    at: float
+    span: Span | None
+
+
+class _Charge(NamedTuple):
+    """A length of time, what it is charged to, and the span that was waited for."""
+
+    length: float
+    cause: str
+    span: Span | None
+
+
+class _Charging:
+    """Charges the idle stretches of one rank's compute stream."""
+
+    def __init__(self, timeline: ClassTimeline) -> None:
+        self._timeline = timeline
+        self._needed = _needed_by(timeline)
+
+    def stalls(self, compute: Sequence[Span]) -> Iterator[Stall]:
+        """Yield the charged pieces in order of time."""
+        idle_from = 0.0
+        for span in compute:
+            if span.start > idle_from:
+                yield from self._stretch(span, idle_from)
+            idle_from = span.end
+
+    def _stretch(self, span: Span, begin: float) -> Iterator[Stall]:
+        """Lay the pieces of the stretch before *span* side by side, the last charged first."""
+        at, end = begin, span.start
+        charges = [charge for charge in self._released(span, begin) if charge.length > 0]
+        for index, charge in enumerate(reversed(charges)):
+            until = end if index == len(charges) - 1 else at + charge.length  # the last one takes up the rounding
+            yield Stall(at, until, charge.cause, *self._names(charge.span))
+            at = until
+
+    def _released(self, span: Span, begin: float) -> Iterator[_Charge]:
+        """Charge the time from *begin* to the start of *span*, last moment first."""
+        last = max(span.waits, key=lambda wait: wait.at, default=None)
+        if last is None or span.issued_at > last.at:
+            yield from self._host(span.issued_at, begin)
+        else:
+            yield from self._chain(self._need(last.at, last.event), begin)
+
+    def _host(self, until: float, begin: float) -> Iterator[_Charge]:
+        """Charge a launch that came late: the host worked, or was itself blocked until some event."""
+        for wait in reversed(self._timeline.host_waits):
+            if max(begin, wait.start) < wait.end <= until:
+                yield _Charge(until - wait.end, "host bound", None)
+                yield from self._chain(self._need(wait.end, wait.event), begin)
+                return
+        yield _Charge(until - begin, "host bound", None)
+
+    def _chain(self, need: _Need | None, begin: float) -> Iterator[_Charge]:
+        """Charge the time from *begin* until *need*: to its span, to what that needed, and so on."""
+        while need is not None and need.at > begin:
+            span = need.span
+            if span is None or span.launch.stream == COMPUTE:
+                yield _Charge(need.at - begin, "host bound", None)
+                return
+            if need.at > span.end:
+                yield _Charge(need.at - max(begin, span.end), "queueing", span)
+            delays, need = self._delays(span)
+            yield from self._ran(span, delays, need.at if need else 0.0, begin)
+
+    def _ran(self, span: Span, delays: list[_Delay], floor: float, begin: float) -> Iterator[_Charge]:
+        """Charge the time from *begin* to the end of *span*: its delays after *floor*, then its own time."""
+        left = max(0.0, span.end - begin)
+        for delay, earlier in pairwise([*delays, _Delay(floor, "")]):
+            charge = min(left, delay.until - earlier.until)
+            yield _Charge(charge, delay.cause, span)
+            left -= charge
+        for share, cause in self._own_time(span):
+            yield _Charge(share * min(left, span.end - span.start), cause, span)
+
+    def _delays(self, span: Span) -> tuple[list[_Delay], _Need | None]:
+        """What held *span* back without need, latest first, and the last thing that it needed."""
+        delays = [_Delay(span.issued_at, "host")]
+        if span.met_at > span.reached_at:
+            delays.append(_Delay(span.met_at, "skew"))
+        needs = [self._need(wait.at, wait.event) for wait in span.waits if wait.reason == "data"]
+        delays += [_Delay(wait.at, wait.reason) for wait in span.waits if wait.reason != "data"]
+        for index in {span.before, span.behind} - {-1}:
+            other = self._timeline.spans[index]
+            if self._needed[index] <= self._needed[span.index]:
+                needs.append(_Need(other.end, other))
+            else:
+                delays.append(_Delay(other.end, "queueing"))
+        need = max(needs, key=lambda item: item.at, default=None)
+        floor = need.at if need else 0.0
+        late = [delay for delay in delays if delay.until > floor]
+        return sorted(late, key=lambda delay: (-delay.until, CAUSES.index(delay.cause))), need
+
+    def _need(self, at: float, event: Event) -> _Need:
+        return _Need(at, self._timeline.at_event(event))
+
+    def _own_time(self, span: Span) -> Iterator[tuple[float, str]]:
+        """Shares of the time that *span* ran, by cause."""
+        ran = span.end - span.start
+        if isinstance(self._timeline.program.operations[span.launch.operation], Kernel):
+            yield 1.0, "copy"
+        elif ran > 0:
+            contention = max(0.0, ran - span.alone) / ran
+            latency = min(span.latency / ran, 1 - contention)
+            yield contention, "contention"
+            yield 1 - contention - latency, "bandwidth"
+            yield latency, "latency"
+
+    def _names(self, span: Span | None) -> tuple[str, str]:
+        if span is None:
+            return "", ""
+        operation = self._timeline.program.operations[span.launch.operation]
+        return (operation.role if isinstance(operation, Collective) else operation.kind), span.launch.label
+
+
+def _needed_by(timeline: ClassTimeline) -> list[int]:
+    """For each span, the position in the compute stream of the first kernel that needs it, itself or by what it needs."""
+    needed = [NEVER] * len(timeline.spans)
+    in_stream: dict[int, list[Span]] = defaultdict(list)
+    for span in timeline.spans:
+        in_stream[span.launch.stream].append(span)
+    seen = dict.fromkeys(in_stream, 0)
+    for position, kernel in enumerate(in_stream[COMPUTE]):
+        events = [wait.event for wait in kernel.waits]
+        while events:
+            event = events.pop()
+            if event.stream == COMPUTE:
+                continue
+            last = timeline.span_before[event.stream][event.position]
+            queue = in_stream[event.stream]
+            while seen[event.stream] < len(queue) and queue[seen[event.stream]].index <= last:
+                span = queue[seen[event.stream]]
+                seen[event.stream] += 1
+                needed[span.index] = position
+                events += [wait.event for wait in span.waits]
+    return needed
+
+
+def _is_copy(operation: Kernel | Collective) -> bool:
+    return isinstance(operation, Kernel) and operation.is_copy
+
+
+def _lengths(stalls: Iterable[Stall]) -> Iterator[float]:
+    return (stall.end - stall.start for stall in stalls)
+
+
+def _length(intervals: Iterable[tuple[float, float]]) -> float:
+    return sum(end - start for start, end in intervals)
+
+
+def _overlap(some: Sequence[tuple[float, float]], others: Sequence[tuple[float, float]]) -> float:
+    """Total length of the intersection of two unions of disjoint intervals in order."""
+    total, index = 0.0, 0
+    for start, end in some:
+        while index < len(others) and others[index][1] <= start:
+            index += 1
+        following = index
+        while following < len(others) and others[following][0] < end:
+            total += min(end, others[following][1]) - max(start, others[following][0])
+            following += 1
+    return total

@@ -1,0 +1,1 @@
+"""What a framework's host does in one step, recorded as a program without a clock."""

@@ -1,0 +1,1 @@
+"""The described world: models, policies, clusters, scenarios.  Frozen, validated, no physics."""

@@ -1,0 +1,165 @@
+"""Numbers that know where they come from.
+
+``topologies/parts/*.yaml`` hold what the world fixes.  Each number has a value with a unit, a basis (how it is
+known), a source (a key of ``topologies/sources.yaml``) and the place in that source.  A report names every number of
+basis ``assumed`` that it used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from simulator.errors import InputError, UnknownNameError
+from simulator.units import quantity
+from simulator.world.document import Section, convert, data_directory, read_mapping
+
+__all__ = ["Accelerator", "Basis", "Number", "accelerator", "number", "sources"]
+
+Basis = Literal["datasheet", "measured", "published", "derived", "assumed", "chosen"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """A value and its pedigree."""
+
+    value: float
+    """SI value; a pure number where it has no unit."""
+    name: str
+    """Where it stands: part and key."""
+    unit: str
+    basis: Basis
+    """``chosen`` marks a number from the scenario rather than from the catalogue."""
+    source: str = ""
+    """Key of ``sources.yaml``."""
+    at: str = ""
+    """Page, table or function in the source, and how it was derived."""
+
+
+class NumberSection(Section):
+    """A number as it is written in a file."""
+
+    value: str | float | int
+    basis: Basis
+    source: str
+    at: str = ""
+
+
+def number(raw: object, unit: str, name: str, file: object) -> Number:
+    """Read a number with pedigree; *unit* is the SI unit expected, ``""`` for a fraction.
+
+    Raises
+    ------
+    InputError
+        Wrong unit, unknown basis, or a source that ``sources.yaml`` does not list.
+    """
+    section = convert(raw, NumberSection, file, name)
+    if section.source not in sources():
+        raise UnknownNameError("source", section.source, sources(), file=file, key=name)
+    return Number(
+        value=_value(section.value, unit, name, file),
+        name=name,
+        unit=unit,
+        basis=section.basis,
+        source=section.source,
+        at=section.at,
+    )
+
+
+def _value(written: object, unit: str, name: str, file: object) -> float:
+    if not unit:
+        if isinstance(written, int | float) and not isinstance(written, bool) and 0 < written <= 1:
+            return float(written)
+        raise InputError("expected a fraction above 0, at most 1", file=file, key=name, value=written)
+    try:
+        return float(quantity(unit).parse(written))
+    except InputError as error:
+        raise InputError(error.problem, file=file, key=name, value=error.value, remedy=error.remedy) from None
+
+
+@cache
+def sources() -> Mapping[str, Any]:
+    """Return the bibliography of the catalogue, by key."""
+    return read_mapping(data_directory("topologies") / "sources.yaml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator:
+    """One GPU type."""
+
+    name: str
+    memory: Number
+    """Capacity [B]."""
+    memory_bandwidth: Number
+    """Peak [B/s]."""
+    peak_flops: Mapping[str, Number]
+    """Dense matrix rate by precision [FLOP/s]."""
+    matrix_efficiency: Number
+    """Fraction of the peak that large matrix products reach."""
+    attention_efficiency: Number
+    """Fraction of the peak that fused attention reaches."""
+    memory_efficiency: Number
+    """Fraction of the peak bandwidth that element-wise kernels reach."""
+
+    def numbers(self) -> tuple[Number, ...]:
+        """Every number of the part."""
+        return (
+            self.memory,
+            self.memory_bandwidth,
+            *self.peak_flops.values(),
+            self.matrix_efficiency,
+            self.attention_efficiency,
+            self.memory_efficiency,
+        )
+
+
+class AcceleratorSection(Section):
+    """A file of ``topologies/parts``."""
+
+    kind: Literal["accelerator"]
+    title: str
+    read: dict[str, str]
+    memory: dict[str, Any]
+    memory_bandwidth: dict[str, Any]
+    peak_flops: dict[str, dict[str, Any]]
+    matrix_efficiency: dict[str, Any]
+    attention_efficiency: dict[str, Any]
+    memory_efficiency: dict[str, Any]
+
+
+@cache
+def accelerator(name: str) -> Accelerator:
+    """Load the part *name* from ``topologies/parts``.
+
+    Raises
+    ------
+    InputError
+        No such part, or a number without unit, basis or source.
+    """
+    folder = data_directory("topologies") / "parts"
+    path = folder / f"{name}.yaml"
+    if not path.is_file():
+        raise UnknownNameError("accelerator", name, [file.stem for file in folder.glob("*.yaml")])
+    return _accelerator(name, path)
+
+
+def _accelerator(name: str, path: Path) -> Accelerator:
+    section = convert(read_mapping(path), AcceleratorSection, path)
+
+    def read(raw: object, unit: str, key: str) -> Number:
+        return number(raw, unit, f"{name}.{key}", path)
+
+    return Accelerator(
+        name=name,
+        memory=read(section.memory, "B", "memory"),
+        memory_bandwidth=read(section.memory_bandwidth, "B/s", "memory_bandwidth"),
+        peak_flops={
+            precision: read(raw, "FLOP/s", f"peak_flops.{precision}") for precision, raw in section.peak_flops.items()
+        },
+        matrix_efficiency=read(section.matrix_efficiency, "", "matrix_efficiency"),
+        attention_efficiency=read(section.attention_efficiency, "", "attention_efficiency"),
+        memory_efficiency=read(section.memory_efficiency, "", "memory_efficiency"),
+    )

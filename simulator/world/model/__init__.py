@@ -1,0 +1,1 @@
+"""Models: what a layer holds and what it has to compute."""

@@ -1,0 +1,42 @@
+"""``config.json`` as Hugging Face writes it: which family, which reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from simulator.errors import UnknownNameError
+from simulator.world.document import convert, read_mapping
+from simulator.world.model.gpt2 import GPT2Config, gpt2_layers
+from simulator.world.model.layer import Layer
+from simulator.world.model.llama import LlamaConfig, llama_layers
+
+__all__ = ["layers_from_config"]
+
+
+def _llama(raw: dict[str, Any], path: Path, sequence_length: int, element_bytes: int) -> tuple[Layer, ...]:
+    return llama_layers(convert(raw, LlamaConfig, path), sequence_length, element_bytes)
+
+
+def _gpt2(raw: dict[str, Any], path: Path, sequence_length: int, element_bytes: int) -> tuple[Layer, ...]:
+    return gpt2_layers(convert(raw, GPT2Config, path), sequence_length, element_bytes)
+
+
+FAMILIES: dict[str, Callable[[dict[str, Any], Path, int, int], tuple[Layer, ...]]] = {"llama": _llama, "gpt2": _gpt2}
+"""Reader by ``model_type``."""
+
+
+def layers_from_config(path: Path, sequence_length: int, element_bytes: int) -> tuple[Layer, ...]:
+    """Read a ``config.json``.
+
+    Raises
+    ------
+    InputError
+        Not a config, a family that is not known, or a size that is missing.
+    """
+    raw = read_mapping(path)
+    family = str(raw.get("model_type", ""))
+    if family not in FAMILIES:
+        raise UnknownNameError("model_type", family, FAMILIES, file=path, key="model_type")
+    return FAMILIES[family](raw, path, sequence_length, element_bytes)

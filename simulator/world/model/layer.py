@@ -1,0 +1,86 @@
+"""A model is a sequence of layers; a layer holds parameter tensors and has work to do per token.
+
+Embedding and head are layers like the others.  FLOP count a multiply-add as two.  ``forward`` and ``backward`` list
+the work of one token; bytes that do not depend on the number of tokens (weights read from memory) are listed apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+__all__ = ["Layer", "Model", "Tensor", "Work"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A parameter tensor."""
+
+    name: str
+    """As the implementation registers it, for instance ``model.layers.0.mlp.up_proj.weight``."""
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """Number of parameters."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one kind of kernel has to do for one token."""
+
+    kind: Literal["matrix", "attention", "memory"]
+    flop: float = 0.0
+    """Executed, per token [FLOP]."""
+    traffic: float = 0.0
+    """Memory read and written, per token [B]."""
+    constant_traffic: float = 0.0
+    """Memory read and written whatever the number of tokens [B]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """A unit of the model whose parameters are gathered together."""
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    forward: tuple[Work, ...]
+    backward: tuple[Work, ...]
+    model_flop: float
+    """Forward and backward FLOP of one token as MFU counts them (attention in full, no recompute)."""
+    input_bytes: float
+    """What full activation checkpointing keeps, per token [B]."""
+    activation_bytes: float
+    """What backward needs when nothing is recomputed, per token, the input included [B]."""
+    checkpointed: bool = True
+    """Whether activation checkpointing applies; not to embedding and head."""
+    forward_time: float | None = None
+    """Given instead of work: time of a forward pass of a whole micro-batch [s]."""
+    backward_time: float | None = None
+    """Given instead of work: time of a backward pass of a whole micro-batch [s]."""
+
+    @property
+    def elements(self) -> int:
+        """Parameters of the layer."""
+        return sum(tensor.elements for tensor in self.tensors)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """Layers in the order of the forward pass."""
+
+    name: str
+    sequence_length: int
+    layers: tuple[Layer, ...]
+
+    @property
+    def elements(self) -> int:
+        """Parameters of the model; a tensor that two layers share counts once."""
+        return sum({tensor.name: tensor.elements for layer in self.layers for tensor in layer.tensors}.values())
+
+    @property
+    def model_flop(self) -> float:
+        """FLOP of one token, forward and backward, as MFU counts them."""
+        return sum(layer.model_flop for layer in self.layers)

@@ -1,0 +1,1 @@
+"""Sharding policies: what is sharded over what, from each format that people write."""

@@ -1,0 +1,334 @@
+"""One file, one frozen description of what was asked.
+
+:func:`load_scenario` resolves every file that the scenario names, parses every unit and checks every
+cross-reference.  What it returns can be simulated; what cannot be is refused here, before any clock starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta
+
+from simulator.errors import InputError, UnknownNameError
+from simulator.units import Duration, FlopRate, Price
+from simulator.world.catalog import Accelerator
+from simulator.world.document import Section, convert, find, parse_mapping, read_mapping
+from simulator.world.mesh import Mesh
+from simulator.world.model.explicit import LayerSection, explicit_layers
+from simulator.world.model.huggingface import layers_from_config
+from simulator.world.model.layer import Layer, Model
+from simulator.world.policy.deepspeed import DeepSpeedConfig, load_deepspeed, textbook_policy
+from simulator.world.policy.textbook import TextbookPolicy
+from simulator.world.topology.cluster import Cluster, Count, LinkOverride, load_cluster
+
+__all__ = ["Scenario", "Training", "Variant", "load_scenario"]
+
+ELEMENT_BYTES: Final = {"bf16": 2, "fp16": 2, "fp32": 4}
+"""definition: bytes of a weight, gradient or activation by precision."""
+
+SCHEDULES = ("textbook",)
+"""Schedules that can be recorded."""
+
+
+class ModelSection(Section):
+    """``model``: a Hugging Face config or explicit layers."""
+
+    sequence_length: Count
+    config: str | None = None
+    layers: list[LayerSection] | None = None
+    name: str | None = None
+
+
+class TrainingSection(Section):
+    """``training``: what one step computes."""
+
+    micro_batch: Count
+    """Sequences per rank and micro-step."""
+    gradient_accumulation: Count = 1
+    """Micro-steps per optimizer step (k)."""
+    activation_checkpointing: Literal["none", "full"] = "none"
+    """``full`` keeps only the input of each block and computes it again before its backward."""
+    precision: Literal["bf16", "fp16", "fp32"] = "bf16"
+    optimizer: Literal["adamw"] = "adamw"
+
+
+class TopologySection(Section):
+    """``topology``: a cluster of the catalogue or a file, fitted to the question."""
+
+    cluster: str
+    hosts: Count | None = None
+    accelerators_per_host: Count | None = None
+    accelerator: str | None = None
+    links: dict[str, LinkOverride] = {}
+    algorithm: str = "ring"
+    """How all-gather, reduce-scatter and all-reduce are carried out."""
+
+
+class ComputeSection(Section):
+    """``compute``: measured rates that replace the roofline."""
+
+    achieved: FlopRate | None = None
+    """FLOP/s of the whole computation, matrix products and all; then nothing else takes time."""
+
+
+class HostSection(Section):
+    """``host``: what the launching thread costs."""
+
+    launch_time: Duration = Duration(0)
+    """Per launched operation."""
+
+
+class PriceSection(Section):
+    """``prices``."""
+
+    per_gpu_hour: Price
+
+
+class RunSection(Section):
+    """``run``: how to simulate."""
+
+    ranks: Literal["classes", "all"] = "classes"
+    """``all`` simulates every rank of a uniform cluster, for the same answer the long way."""
+
+
+class VariantSection(Section):
+    """One entry of ``variants``."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    schedule: str | None = None
+    deepspeed: str | dict[str, Any] | None = None
+    zero_stage: Annotated[int, Meta(ge=0, le=3)] | None = None
+    prefetch: Annotated[int, Meta(ge=0)] | None = None
+    bucket_size: Annotated[float, Meta(ge=0)] | None = None
+    zero_hpz_partition_size: Count | None = None
+    zero_quantized_weights: bool | None = None
+    zero_quantized_gradients: bool | None = None
+    reduce_communicator: Literal["shared", "separate"] | None = None
+
+
+class ScenarioSection(Section):
+    """A file of ``scenarios``."""
+
+    name: str
+    model: ModelSection
+    training: TrainingSection
+    topology: TopologySection
+    variants: Annotated[list[VariantSection], Meta(min_length=1)]
+    compute: ComputeSection = ComputeSection()
+    host: HostSection = HostSection()
+    prices: PriceSection | None = None
+    run: RunSection = RunSection()
+    notes: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What one optimizer step of one rank computes."""
+
+    micro_batch: int
+    gradient_accumulation: int
+    activation_checkpointing: bool
+    precision: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One configuration to simulate."""
+
+    name: str
+    schedule: str
+    policy: TextbookPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Everything that was asked, resolved."""
+
+    name: str
+    file: Path
+    model: Model
+    training: Training
+    cluster: Cluster
+    algorithm: str
+    achieved: float | None
+    """Measured compute rate instead of the roofline [FLOP/s]."""
+    launch_time: float
+    """Host time per launched operation [s]."""
+    per_gpu_hour: float | None
+    """[US$/h]"""
+    all_ranks: bool
+    variants: tuple[Variant, ...]
+    raw: Mapping[str, Any]
+    """The file's content with overrides applied, for provenance."""
+
+    @property
+    def mesh(self) -> Mesh:
+        """Ranks on devices."""
+        return Mesh(hosts=self.cluster.hosts, devices_per_host=self.cluster.accelerators_per_host)
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """The GPU type."""
+        return self.cluster.accelerator
+
+    @property
+    def tokens_per_micro_batch(self) -> int:
+        """Of one rank."""
+        return self.training.micro_batch * self.model.sequence_length
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Of one rank."""
+        return self.tokens_per_micro_batch * self.training.gradient_accumulation
+
+    def variant(self, name: str) -> Variant:
+        """Return the variant called *name*.
+
+        Raises
+        ------
+        UnknownNameError
+            There is none.
+        """
+        for variant in self.variants:
+            if variant.name == name:
+                return variant
+        raise UnknownNameError("variant", name, [variant.name for variant in self.variants], file=self.file)
+
+
+def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
+    """Load a scenario file, by path or by the name of a shipped one.
+
+    Parameters
+    ----------
+    overrides
+        ``KEY=VALUE`` pairs, KEY a dotted path into the file.
+
+    Raises
+    ------
+    InputError
+        Anything in the scenario or in a file it names is wrong.
+    """
+    file = find(str(path), None, "scenarios", ".yaml")
+    raw = read_mapping(file)
+    for override in overrides:
+        _apply(raw, override, file)
+    section = convert(raw, ScenarioSection, file)
+    cluster = _cluster(section.topology, file)
+    training = Training(
+        micro_batch=section.training.micro_batch,
+        gradient_accumulation=section.training.gradient_accumulation,
+        activation_checkpointing=section.training.activation_checkpointing == "full",
+        precision=section.training.precision,
+    )
+    return Scenario(
+        name=section.name,
+        file=file,
+        model=_model(section.model, ELEMENT_BYTES[training.precision], file),
+        training=training,
+        cluster=cluster,
+        algorithm=section.topology.algorithm,
+        achieved=None if section.compute.achieved is None else float(section.compute.achieved),
+        launch_time=float(section.host.launch_time),
+        per_gpu_hour=None if section.prices is None else float(section.prices.per_gpu_hour),
+        all_ranks=section.run.ranks == "all",
+        variants=_variants(section, training, cluster, file),
+        raw=raw,
+    )
+
+
+def _apply(raw: dict[str, Any], override: str, file: Path) -> None:
+    key, equals, text = override.partition("=")
+    if not key or not equals:
+        raise InputError("expected KEY=VALUE", key="--set", value=override, remedy="for instance topology.hosts=4")
+    *path, last = key.split(".")
+    place: Any = raw
+    for step in path:
+        place = place.setdefault(step, {}) if isinstance(place, dict) else None
+    if not isinstance(place, dict):
+        raise InputError("leads into something that is not a mapping", file=file, key=f"--set {key}")
+    place[last] = parse_mapping(f"value: {text}", f"--set {key}")["value"]
+
+
+def _cluster(section: TopologySection, file: Path) -> Cluster:
+    return load_cluster(
+        section.cluster,
+        file,
+        hosts=section.hosts,
+        accelerators_per_host=section.accelerators_per_host,
+        accelerator_name=section.accelerator,
+        overrides=section.links,
+    )
+
+
+def _model(section: ModelSection, element_bytes: int, file: Path) -> Model:
+    if (section.config is None) == (section.layers is None):
+        remedy = "give one of them"
+        raise InputError("expected either 'config' or 'layers'", file=file, key="model", remedy=remedy)
+    if section.config is not None:
+        path = find(section.config, file, "scenarios", ".json")
+        layers: tuple[Layer, ...] = layers_from_config(path, section.sequence_length, element_bytes)
+        name = section.name or path.stem
+    else:
+        layers, name = explicit_layers(section.layers or [], element_bytes), section.name or "explicit layers"
+    if not any(layer.elements for layer in layers):
+        raise InputError("the model is empty", file=file, key="model", remedy="give it layers with parameters")
+    names = [layer.name for layer in layers]
+    if len(set(names)) < len(names):
+        twice = next(item for item in names if names.count(item) > 1)
+        raise InputError("the name stands twice", file=file, key="model.layers", value=twice)
+    return Model(name=name, sequence_length=section.sequence_length, layers=layers)
+
+
+def _variants(section: ScenarioSection, training: Training, cluster: Cluster, file: Path) -> tuple[Variant, ...]:
+    mesh = Mesh(hosts=cluster.hosts, devices_per_host=cluster.accelerators_per_host)
+    variants: dict[str, Variant] = {}
+    for index, item in enumerate(section.variants):
+        key = f"variants[{index}]"
+        if item.name in variants:
+            raise InputError("the name stands twice", file=file, key=f"{key}.name", value=item.name)
+        policy = _policy(item, training, file, key)
+        policy.check(mesh, file, key)
+        variants[item.name] = Variant(name=item.name, schedule=_schedule(item, file, key), policy=policy)
+    return tuple(variants.values())
+
+
+def _schedule(item: VariantSection, file: Path, key: str) -> str:
+    schedule = item.schedule or ("deepspeed" if item.deepspeed is not None else "textbook")
+    if schedule not in SCHEDULES:
+        raise UnknownNameError("schedule", schedule, SCHEDULES, file=file, key=f"{key}.schedule")
+    return schedule
+
+
+_OWN_KEYS = ("zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_gradients", "reduce_communicator")
+
+
+def _policy(item: VariantSection, training: Training, file: Path, key: str) -> TextbookPolicy:
+    prefetch = 1 if item.prefetch is None else item.prefetch
+    if item.deepspeed is None:
+        if item.zero_stage is None:
+            raise InputError("the key 'zero_stage' is missing", file=file, key=key, remedy="give 0, 1, 2 or 3")
+        chosen = {name: getattr(item, name) for name in _OWN_KEYS if getattr(item, name) is not None}
+        bucket = int(item.bucket_size or 0)
+        return TextbookPolicy(zero_stage=item.zero_stage, prefetch=prefetch, bucket_size=bucket, **chosen)
+    for name in ("zero_stage", "bucket_size", *_OWN_KEYS):
+        if getattr(item, name) is not None:
+            raise InputError("stands beside 'deepspeed', which decides it", file=file, key=f"{key}.{name}")
+    config = load_deepspeed(item.deepspeed, file, f"{key}.deepspeed")
+    _check_batch(config, training, file, f"{key}.deepspeed")
+    return textbook_policy(config, prefetch, file, f"{key}.deepspeed")
+
+
+def _check_batch(config: DeepSpeedConfig, training: Training, file: Path, key: str) -> None:
+    """Make sure that a DeepSpeed config does not contradict the scenario's batch."""
+    for name, wanted in (
+        ("gradient_accumulation_steps", training.gradient_accumulation),
+        ("train_micro_batch_size_per_gpu", training.micro_batch),
+    ):
+        found = getattr(config, name)
+        if isinstance(found, int) and found != wanted:
+            remedy = f"the scenario says {wanted}; make them equal or write 'auto'"
+            raise InputError("contradicts training", file=file, key=f"{key}.{name}", value=found, remedy=remedy)

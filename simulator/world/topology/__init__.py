@@ -1,0 +1,1 @@
+"""Clusters: the description, the graph built from it, the routes through it."""

@@ -1,0 +1,260 @@
+"""What a cluster is made of: kinds of nodes and how kinds are wired.
+
+A cluster is a set of equal hosts.  Hosts stand in pods (hosts that share first-level switches), pods in the cluster.
+A node kind says how many such nodes there are *per* host, pod or cluster; a link kind says which kinds it joins and
+how it is wired:
+
+``all``
+    every node of the lower kind to every node of the upper kind in reach;
+``spread``
+    in order of index: with as many uppers as lowers i to i, with fewer in equal blocks, with more a block each
+    (GPU to its nearest NIC, NIC i to the leaf switch of rail i).
+
+So a file of twenty lines describes the cluster at any number of hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from simulator.errors import InputError, UnknownNameError
+from simulator.units import Bandwidth, Duration
+from simulator.world.catalog import Accelerator, Number, accelerator, number
+from simulator.world.document import Section, convert, data_directory, find, read_mapping
+
+__all__ = ["DEVICE", "Cluster", "LinkKind", "LinkOverride", "NodeKind", "load_cluster", "shipped_clusters"]
+
+DEVICE = "device"
+"""Name of the node kind that ranks sit on."""
+
+Scope = Literal["host", "pod", "cluster"]
+_SCOPES = ("host", "pod", "cluster")
+Count = Annotated[int, Meta(ge=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeKind:
+    """Nodes that play the same part."""
+
+    name: str
+    kind: Literal["device", "switch", "nic"]
+    per: Scope
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkKind:
+    """Links that play the same part; every link has two directions of equal bandwidth."""
+
+    name: str
+    ends: tuple[str, str]
+    """Lower node kind, upper node kind."""
+    wiring: Literal["all", "spread"]
+    nominal: Number
+    """Bandwidth of one link in one direction [B/s], before efficiency."""
+    efficiency: Number | None
+    """Fraction of the nominal bandwidth that payload can use."""
+    latency: Number
+    """Of crossing the link once, with its share of software [s]."""
+
+    @property
+    def bandwidth(self) -> float:
+        """Payload bandwidth in one direction [B/s]."""
+        return self.nominal.value * (self.efficiency.value if self.efficiency else 1.0)
+
+    def numbers(self) -> tuple[Number, ...]:
+        """Every number of the link."""
+        return (self.nominal, self.latency, *([self.efficiency] if self.efficiency else []))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Equal hosts, wired alike."""
+
+    name: str
+    title: str
+    accelerator: Accelerator
+    hosts: int
+    accelerators_per_host: int
+    """Devices in use on each host."""
+    hosts_per_pod: int
+    nodes: tuple[NodeKind, ...]
+    links: tuple[LinkKind, ...]
+    """Lower kinds first."""
+
+    @property
+    def ranks(self) -> int:
+        """Devices in use in the whole cluster."""
+        return self.hosts * self.accelerators_per_host
+
+    @property
+    def pods(self) -> int:
+        """Pods that the hosts fill."""
+        return -(-self.hosts // self.hosts_per_pod)
+
+    def node(self, name: str) -> NodeKind:
+        """Return the node kind called *name*."""
+        return next(node for node in self.nodes if node.name == name)
+
+    def numbers(self) -> tuple[Number, ...]:
+        """Every catalogue number of links and accelerator."""
+        return (*self.accelerator.numbers(), *(item for link in self.links for item in link.numbers()))
+
+
+class NodeSection(Section):
+    """One entry of ``nodes``."""
+
+    name: str
+    kind: Literal["device", "switch", "nic"]
+    per: Scope
+    count: Count
+    note: str = ""
+
+
+class LinkSection(Section):
+    """One entry of ``links``."""
+
+    name: str
+    ends: tuple[str, str]
+    wiring: Literal["all", "spread"]
+    bandwidth: dict[str, Any]
+    latency: dict[str, Any]
+    efficiency: dict[str, Any] | None = None
+
+
+class ClusterSection(Section):
+    """A file of ``topologies``."""
+
+    name: str
+    title: str
+    accelerator: str
+    nodes: Annotated[list[NodeSection], Meta(min_length=1)]
+    links: Annotated[list[LinkSection], Meta(min_length=1)]
+    hosts: Count = 1
+    hosts_per_pod: Count | None = None
+
+
+class LinkOverride(Section):
+    """What a scenario may change on a link kind."""
+
+    bandwidth: Bandwidth | None = None
+    latency: Duration | None = None
+    efficiency: Annotated[float, Meta(gt=0, le=1)] | None = None
+
+
+def load_cluster(
+    reference: str,
+    beside: Path | None = None,
+    *,
+    hosts: int | None = None,
+    accelerators_per_host: int | None = None,
+    accelerator_name: str | None = None,
+    overrides: Mapping[str, LinkOverride] | None = None,
+) -> Cluster:
+    """Load a cluster by catalogue name or path and fit it to a scenario.
+
+    Raises
+    ------
+    InputError
+        The file or a number in it is wrong, a link joins unknown nodes, or more devices are asked for than a host
+        has.
+    """
+    path = find(reference, beside, "topologies", ".yaml")
+    section = convert(read_mapping(path), ClusterSection, path)
+    nodes = tuple(
+        NodeKind(name=node.name, kind=node.kind, per=node.per, count=node.count) for node in section.nodes
+    )
+    _check_names([node.name for node in nodes], "nodes", path)
+    _check_names([link.name for link in section.links], "links", path)
+    links = tuple(_link(section.name, link, [node.name for node in nodes], path) for link in section.links)
+    _check_order(links, nodes, path)
+    return Cluster(
+        name=section.name,
+        title=section.title,
+        accelerator=accelerator(accelerator_name or section.accelerator),
+        hosts=hosts or section.hosts,
+        accelerators_per_host=_devices(nodes, accelerators_per_host, path),
+        hosts_per_pod=section.hosts_per_pod or hosts or section.hosts,
+        nodes=nodes,
+        links=_overridden(links, overrides or {}, beside),
+    )
+
+
+def shipped_clusters() -> list[Path]:
+    """Return the files of the catalogue, by name."""
+    return sorted(path for path in data_directory("topologies").glob("*.yaml") if path.stem != "sources")
+
+
+def _check_names(names: list[str], key: str, path: Path) -> None:
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise InputError("the name stands twice", file=path, key=key, value=twice[0], remedy="give each its own name")
+
+
+def _devices(nodes: tuple[NodeKind, ...], wanted: int | None, path: Path) -> int:
+    devices = [node for node in nodes if node.kind == DEVICE]
+    if len(devices) != 1 or devices[0].name != DEVICE or devices[0].per != "host":
+        raise InputError("expected one node kind 'device' per host", file=path, key="nodes")
+    if wanted is not None and not 1 <= wanted <= devices[0].count:
+        remedy = f"use 1 to {devices[0].count}"
+        raise InputError("a host has fewer", file=path, key="accelerators_per_host", value=wanted, remedy=remedy)
+    return wanted or devices[0].count
+
+
+def _link(cluster: str, section: LinkSection, nodes: list[str], path: Path) -> LinkKind:
+    key = f"links.{section.name}"
+    for end in section.ends:
+        if end not in nodes:
+            raise UnknownNameError("node kind", end, nodes, file=path, key=f"{key}.ends")
+    name = f"{cluster}.{section.name}"
+    return LinkKind(
+        name=section.name,
+        ends=section.ends,
+        wiring=section.wiring,
+        nominal=number(section.bandwidth, "B/s", f"{name}.bandwidth", path),
+        efficiency=number(section.efficiency, "", f"{name}.efficiency", path) if section.efficiency else None,
+        latency=number(section.latency, "s", f"{name}.latency", path),
+    )
+
+
+def _check_order(links: tuple[LinkKind, ...], nodes: tuple[NodeKind, ...], path: Path) -> None:
+    """The graph grows upwards from the devices, so every link must start at something that is already there."""
+    width = {node.name: _SCOPES.index(node.per) for node in nodes}
+    reached = {DEVICE}
+    for link in links:
+        lower, upper = link.ends
+        if lower not in reached or width[lower] > width[upper]:
+            remedy = "list links from the devices upwards, the lower end first"
+            raise InputError(
+                "starts at a node that no device has reached", file=path, key=f"links.{link.name}.ends", value=lower,
+                remedy=remedy,
+            )  # fmt: skip
+        reached.add(upper)
+
+
+def _overridden(
+    links: tuple[LinkKind, ...], overrides: Mapping[str, LinkOverride], file: Path | None
+) -> tuple[LinkKind, ...]:
+    known = {link.name: link for link in links}
+    for name, override in overrides.items():
+        if name not in known:
+            raise UnknownNameError("link", name, known, file=file, key="topology.links")
+        known[name] = _with_override(known[name], override)
+    return tuple(known.values())
+
+
+def _with_override(link: LinkKind, override: LinkOverride) -> LinkKind:
+    def chosen(value: float, unit: str, what: str) -> Number:
+        return Number(value=value, name=f"topology.links.{link.name}.{what}", unit=unit, basis="chosen")
+
+    return replace(
+        link,
+        nominal=link.nominal if override.bandwidth is None else chosen(override.bandwidth, "B/s", "bandwidth"),
+        latency=link.latency if override.latency is None else chosen(override.latency, "s", "latency"),
+        efficiency=link.efficiency if override.efficiency is None else chosen(override.efficiency, "", "efficiency"),
+    )

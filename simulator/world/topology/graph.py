@@ -1,0 +1,116 @@
+"""The cluster as a networkx directed graph.
+
+Equal hosts make most of a large cluster redundant.  :func:`graph` builds any subset of its hosts: all of them for
+drawing and for ``ranks: all``, or a *sample* - two hosts of the first pod and one of the second - that already holds
+every kind of route.  On the sample each link carries ``members``, the number of such links in the whole cluster, so
+nothing here grows with the number of GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import networkx as nx
+
+from simulator.errors import NoRouteError
+from simulator.world.topology.cluster import DEVICE, Cluster, LinkKind, NodeKind
+
+__all__ = ["device", "graph", "kind_of_link", "routes", "sample"]
+
+Node = tuple[str, int, int]
+"""Kind, number of its host, pod or cluster, index in there."""
+
+
+def device(cluster: Cluster, rank: int) -> Node:
+    """Return the node that *rank* sits on."""
+    return (DEVICE, *divmod(rank, cluster.accelerators_per_host))
+
+
+def graph(cluster: Cluster, hosts: Iterable[int] | None = None) -> nx.DiGraph[Node]:
+    """Build the nodes and links that the devices in use on *hosts* (default: all) can reach.
+
+    Returns
+    -------
+    Directed graph; a node has ``kind``; a link has ``kind`` (its :class:`LinkKind`'s name and direction), ``bandwidth``
+    [B/s], ``latency`` [s].
+    """
+    built: nx.DiGraph[Node] = nx.DiGraph()
+    for host in range(cluster.hosts) if hosts is None else hosts:
+        for index in range(cluster.accelerators_per_host):
+            built.add_node((DEVICE, host, index), kind="device")
+    for link in cluster.links:
+        lower, upper = (cluster.node(end) for end in link.ends)
+        for node in [node for node in built if node[0] == lower.name]:
+            place = _place(node, lower, upper, cluster)
+            for index in _uppers(node[2], lower, upper, link):
+                other = (upper.name, place, index)
+                built.add_node(other, kind=upper.kind)
+                for tail, head in ((node, other), (other, node)):
+                    built.add_edge(
+                        tail, head, kind=kind_of_link(link, tail[0]), bandwidth=link.bandwidth, latency=link.latency.value
+                    )
+    return built
+
+
+def sample(cluster: Cluster) -> nx.DiGraph[Node]:
+    """Build the quotient: few hosts, each link with ``members``, its number in the whole cluster."""
+    built = graph(cluster, sample_hosts(cluster))
+    for link in cluster.links:
+        lower = cluster.node(link.ends[0])
+        containers = {"host": cluster.hosts, "pod": cluster.pods, "cluster": 1}[lower.per]
+        for tail in link.ends:
+            kind = kind_of_link(link, tail)
+            edges = [(a, b) for a, b, name in built.edges(data="kind") if name == kind]
+            first = [(a, b) for a, b in edges if (a if a[0] == lower.name else b)[1] == 0]
+            for edge in edges:
+                built.edges[edge]["members"] = len(first) * containers
+    return built
+
+
+def sample_hosts(cluster: Cluster) -> list[int]:
+    """Hosts that show every kind of route: two of the first pod, one of the second."""
+    candidates = {0, min(1, cluster.hosts_per_pod - 1), cluster.hosts_per_pod}
+    return sorted(host for host in candidates if host < cluster.hosts)
+
+
+def kind_of_link(link: LinkKind, tail: str) -> str:
+    """Return the name of one direction of *link*, the one that starts at node kind *tail*."""
+    lower, upper = link.ends
+    return f"{link.name}:{lower}>{upper}" if tail == lower else f"{link.name}:{upper}>{lower}"
+
+
+def routes(built: nx.DiGraph[Node], source: Node, target: Node) -> Sequence[Sequence[tuple[Node, Node]]]:
+    """All shortest routes from *source* to *target*, each a sequence of links.
+
+    Raises
+    ------
+    NoRouteError
+        No chain of links joins them.
+    """
+    try:
+        return [list(pairwise(path)) for path in nx.all_shortest_paths(built, source, target)]
+    except nx.NetworkXNoPath:
+        names = [f"{kind} {index} of host {host}" for kind, host, index in (source, target)]
+        remedy = "add links to the topology that join them"
+        raise NoRouteError(f"no route from {names[0]} to {names[1]}", key="links", remedy=remedy) from None
+
+
+def _place(node: Node, lower: NodeKind, upper: NodeKind, cluster: Cluster) -> int:
+    """Number of the host, pod or cluster in which *node*'s upper neighbours stand."""
+    if lower.per == upper.per:
+        return node[1]
+    host_or_pod = node[1]
+    if lower.per == "host" and upper.per == "pod":
+        return host_or_pod // cluster.hosts_per_pod
+    return 0
+
+
+def _uppers(index: int, lower: NodeKind, upper: NodeKind, link: LinkKind) -> range:
+    """Indices of the upper nodes that lower node *index* is wired to."""
+    if link.wiring == "all":
+        return range(upper.count)
+    if lower.count >= upper.count:
+        only = index * upper.count // lower.count
+        return range(only, only + 1)
+    return range(index * upper.count // lower.count, (index + 1) * upper.count // lower.count)
