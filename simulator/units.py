@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Self
 
-from quantiphy import Quantity as _Parser
 from quantiphy import QuantiPhyError
+from quantiphy import Quantity as _Parser
 
 from simulator.errors import InputError
 

@@ -12,7 +12,7 @@ Which classes meet, what operations cost and which links they use is decided bef
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import simpy
@@ -21,10 +21,16 @@ from simulator.clock.network import Network
 from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage
 from simulator.clock.timeline import ClassTimeline, HostWait, MemoryChange, Released, Span, Timeline
 from simulator.errors import BrokenLawError
-from simulator.laws.collectives.fabric import Phase
-from simulator.schedules.program import Allocate, Free, HostWork, Instruction, Launch, Synchronize, Wait
+from simulator.laws.collectives.fabric import Link, Phase
+from simulator.schedules.program import Allocate, Free, HostWork, Launch, Synchronize, Wait
 
 __all__ = ["simulate"]
+
+ROUNDING = 1e-9
+"""Relative error that sums of floats may have."""
+
+_Entry = Launch | Wait | Allocate | Free
+"""What a stream works off."""
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -46,11 +52,16 @@ def simulate(ready: Stage) -> Timeline:
     if stuck:
         raise BrokenLawError(f"the step never ends: {'; '.join(stuck[:3])}")
     classes = tuple(player.timeline() for player in players)
-    return Timeline(
-        classes=classes,
-        step_time=max((span.end for item in classes for span in item.spans), default=0.0),
-        carried=tuple(network.carried),
-    )
+    step_time = max((span.end for item in classes for span in item.spans), default=0.0)
+    _check_work_bound(network.carried, ready.links, step_time)
+    return Timeline(classes=classes, step_time=step_time, carried=tuple(network.carried))
+
+
+def _check_work_bound(carried: Sequence[float], links: Sequence[Link], step_time: float) -> None:
+    """No link can have carried more than its bandwidth allows in the step."""
+    for amount, link in zip(carried, links, strict=True):
+        if amount > link.bandwidth * step_time * (1 + ROUNDING):
+            raise BrokenLawError(f"{link.name} carried {amount} B in {step_time} s, more than its bandwidth allows")
 
 
 class _Meeting:
@@ -119,7 +130,7 @@ class _Stream:
     __slots__ = ("arrival", "entries", "finished_at", "last_span", "queue", "watchers")
 
     def __init__(self) -> None:
-        self.queue: deque[tuple[Instruction, float, int, _Meeting | None, int]] = deque()
+        self.queue: deque[tuple[_Entry, float, int, _Meeting | None, int]] = deque()
         self.arrival: simpy.Event | None = None
         self.entries = 0
         self.finished_at = [0.0]
@@ -185,9 +196,9 @@ class _Player:
 
     def _host(self) -> Process:
         for instruction in self._cast.program.instructions:
-            if type(instruction) is HostWork:
+            if isinstance(instruction, HostWork):
                 yield self._env.timeout(instruction.time)
-            elif type(instruction) is Synchronize:
+            elif isinstance(instruction, Synchronize):
                 start, stream = self._env.now, self._streams[instruction.event.stream]
                 if not stream.has_finished(instruction.event.position):
                     yield stream.reaching(instruction.event.position, self._env)
@@ -196,9 +207,9 @@ class _Player:
                 self._issue(instruction)
         self._host_is_done = True
 
-    def _issue(self, instruction: Launch | Wait | Allocate | Free) -> None:
+    def _issue(self, instruction: _Entry) -> None:
         index, meeting, behind = -1, None, -1
-        if type(instruction) is Launch:
+        if isinstance(instruction, Launch):
             index = len(self._spans)
             self._spans.append(None)
             number = self._cast.communicators[instruction.operation]
@@ -215,14 +226,14 @@ class _Player:
             stream.arrival = None
 
     def _work_off(self, stream: _Stream) -> Process:
-        env, last, waits = self._env, -1, []
+        env, last = self._env, -1
+        waits: list[Released] = []
         while True:
             if not stream.queue:
                 stream.arrival = env.event()
                 yield stream.arrival
             instruction, issued_at, index, meeting, behind = stream.queue.popleft()
-            kind = type(instruction)
-            if kind is Launch:
+            if isinstance(instruction, Launch):
                 reached_at = start = met_at = env.now
                 if meeting is None:
                     alone, latency = self._cast.times[instruction.operation], 0.0
@@ -237,12 +248,12 @@ class _Player:
                     alone, latency,
                 )  # fmt: skip
                 last, waits = index, []
-            elif kind is Wait:
+            elif isinstance(instruction, Wait):
                 other, position = self._streams[instruction.event.stream], instruction.event.position
                 if not other.has_finished(position):
                     yield other.reaching(position, env)
                 waits.append(Released(other.finished_at[position], instruction.event, instruction.reason))
             else:
-                amount = instruction.amount if kind is Allocate else -instruction.amount
+                amount = instruction.amount if isinstance(instruction, Allocate) else -instruction.amount
                 self._memory.append(MemoryChange(env.now, instruction.item, amount))
             stream.finish(env.now, last)

@@ -23,12 +23,12 @@ class Span(NamedTuple):
     """One launched operation that ran.  All times in seconds from the start of the step."""
 
     launch: Launch
-    index: int
+    number: int
     """Position in :attr:`ClassTimeline.spans`, which is issue order."""
     issued_at: float
     """When the host launched it."""
     before: int
-    """Index of the span before it in its stream, -1 for none."""
+    """Number of the span before it in its stream, -1 for none."""
     waits: tuple[Released, ...]
     """Waits that stood between that span and this one."""
     reached_at: float
@@ -36,7 +36,7 @@ class Span(NamedTuple):
     met_at: float
     """When the last rank class of its collective had reached it; ``reached_at`` for a kernel."""
     behind: int
-    """Index of the span before it on its communicator, -1 for none."""
+    """Number of the span before it on its communicator, -1 for none."""
     start: float
     end: float
     alone: float
@@ -73,7 +73,7 @@ class ClassTimeline:
     spans: tuple[Span, ...]
     """In issue order."""
     span_before: tuple[tuple[int, ...], ...]
-    """For each stream and number of finished entries, the index of its last finished span, -1 for none."""
+    """For each stream and number of finished entries, the number of its last finished span, -1 for none."""
     host_waits: tuple[HostWait, ...]
     memory: tuple[MemoryChange, ...]
 
@@ -86,8 +86,8 @@ class ClassTimeline:
 
     def at_event(self, event: Event) -> Span | None:
         """Return the last span that *event* stands for."""
-        index = self.span_before[event.stream][event.position]
-        return self.spans[index] if index >= 0 else None
+        number = self.span_before[event.stream][event.position]
+        return self.spans[number] if number >= 0 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,8 @@ class Kernel:
     """Given by the scenario instead of work [s]."""
     is_copy: bool = False
     """Moves bytes for communication instead of computing."""
+    serves: str = ""
+    """Role of the collective that a copy prepares or completes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

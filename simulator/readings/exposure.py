@@ -47,6 +47,9 @@ CAUSES = ("bandwidth", "latency", "contention", "queueing", "prefetch limit", "h
 COMPUTE = 0
 """Number of the compute stream."""
 
+ROUNDING = 1e-9
+"""Relative error that a difference of two instants may have."""
+
 NEVER = 1 << 62
 """Later than any position in the compute stream."""
 
@@ -62,7 +65,7 @@ class Stall(NamedTuple):
     cause: str
     """One of :data:`CAUSES`, or ``host bound`` where no communication was waited for."""
     collective: str
-    """Role of the operation that was waited for; empty for ``host bound``."""
+    """Role of the collective that was waited for; empty for ``host bound``."""
     label: str
     """Layer or bucket that it worked for."""
 
@@ -231,7 +234,7 @@ class _Charging:
         delays += [_Delay(wait.at, wait.reason) for wait in span.waits if wait.reason != "data"]
         for index in {span.before, span.behind} - {-1}:
             other = self._timeline.spans[index]
-            if self._needed[index] <= self._needed[span.index]:
+            if self._needed[index] <= self._needed[span.number]:
                 needs.append(_Need(other.end, other))
             else:
                 delays.append(_Delay(other.end, "queueing"))
@@ -249,7 +252,8 @@ class _Charging:
         if isinstance(self._timeline.program.operations[span.launch.operation], Kernel):
             yield 1.0, "copy"
         elif ran > 0:
-            contention = max(0.0, ran - span.alone) / ran
+            longer = ran - span.alone
+            contention = longer / ran if longer > ROUNDING * ran else 0.0
             latency = min(span.latency / ran, 1 - contention)
             yield contention, "contention"
             yield 1 - contention - latency, "bandwidth"
@@ -259,11 +263,11 @@ class _Charging:
         if span is None:
             return "", ""
         operation = self._timeline.program.operations[span.launch.operation]
-        return (operation.role if isinstance(operation, Collective) else operation.kind), span.launch.label
+        return (operation.role if isinstance(operation, Collective) else operation.serves), span.launch.label
 
 
 def _needed_by(timeline: ClassTimeline) -> list[int]:
-    """For each span, the position in the compute stream of the first kernel that needs it, itself or by what it needs."""
+    """For each span, the position of the first kernel in the compute stream that needs it, directly or not."""
     needed = [NEVER] * len(timeline.spans)
     in_stream: dict[int, list[Span]] = defaultdict(list)
     for span in timeline.spans:
@@ -277,10 +281,10 @@ def _needed_by(timeline: ClassTimeline) -> list[int]:
                 continue
             last = timeline.span_before[event.stream][event.position]
             queue = in_stream[event.stream]
-            while seen[event.stream] < len(queue) and queue[seen[event.stream]].index <= last:
+            while seen[event.stream] < len(queue) and queue[seen[event.stream]].number <= last:
                 span = queue[seen[event.stream]]
                 seen[event.stream] += 1
-                needed[span.index] = position
+                needed[span.number] = position
                 events += [wait.event for wait in span.waits]
     return needed
 

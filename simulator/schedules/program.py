@@ -110,4 +110,4 @@ class Program:
     @property
     def launches(self) -> tuple[Launch, ...]:
         """The launches, in issue order."""
-        return tuple(item for item in self.instructions if type(item) is Launch)
+        return tuple(item for item in self.instructions if isinstance(item, Launch))

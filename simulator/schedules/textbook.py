@@ -112,13 +112,13 @@ class _Plan:
             )
         return self._made[key]
 
-    def conversion(self, kind: str, elements: float, quantization: Quantization) -> Operation:
+    def conversion(self, kind: str, elements: float, role: str, quantization: Quantization) -> Operation:
         """Return the kernel that reads *elements* in one format and writes them in the other."""
-        key = (kind, quantization.bits, elements)
+        key = (kind, role, elements)
         if key not in self._made:
             traffic = elements * (self.wire + quantization.bytes_per_element)
             works = (Work("memory", constant_traffic=traffic),)
-            self._made[key] = Kernel(kind=kind, works=works, is_copy=True)
+            self._made[key] = Kernel(kind=kind, works=works, is_copy=True, serves=role)
         return self._made[key]
 
 
@@ -191,11 +191,13 @@ def _unshard(
         tape.wait(GATHER, tape.record(COMPUTE), "prefetch limit")
         tape.allocate(GATHER, "gathered weights", plan.wire * elements)
         if plan.weights:
-            tape.launch(plan.conversion("quantize", elements / group.size, plan.weights), GATHER, label=name)
+            tape.launch(plan.conversion("quantize", elements / group.size, role, plan.weights), GATHER, label=name)
         collective = plan.collective("all_gather", elements, group, role, plan.weights)
         gathered[name] = tape.launch(collective, GATHER, label=name)
         if plan.weights:
-            gathered[name] = tape.launch(plan.conversion("dequantize", elements, plan.weights), GATHER, label=name)
+            gathered[name] = tape.launch(
+                plan.conversion("dequantize", elements, role, plan.weights), GATHER, label=name
+            )
 
 
 def _need(tape: Tape, unit: _Unit, gathered: dict[str, Event]) -> None:
@@ -216,10 +218,12 @@ def _reduce(tape: Tape, plan: _Plan, units: Sequence[_Unit]) -> None:
     kind: CollectiveKind = "all_reduce" if plan.policy.zero_stage == 0 else "reduce_scatter"
     tape.wait(REDUCE, tape.record(COMPUTE))
     if plan.gradients:
-        tape.launch(plan.conversion("quantize", elements, plan.gradients), REDUCE, label=label)
+        tape.launch(plan.conversion("quantize", elements, kind, plan.gradients), REDUCE, label=label)
     tape.launch(plan.collective(kind, elements, plan.reduce_group, kind, plan.gradients), REDUCE, label=label)
     if plan.gradients:
-        tape.launch(plan.conversion("dequantize", elements / plan.world.size, plan.gradients), REDUCE, label=label)
+        tape.launch(
+            plan.conversion("dequantize", elements / plan.world.size, kind, plan.gradients), REDUCE, label=label
+        )
     if plan.policy.zero_stage >= 2:
         tape.free(REDUCE, "gradients in flight", plan.wire * elements)
 

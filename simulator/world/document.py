@@ -25,7 +25,7 @@ __all__ = ["Section", "convert", "data_directory", "find", "read_mapping"]
 T = TypeVar("T")
 
 
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Section(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Base of every section of a file: unknown keys are errors."""
 
 
@@ -188,7 +188,9 @@ class _Loader(_Base):  # type: ignore[misc]
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=deep)
             if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} stands twice", key_node.start_mark
+                )
             seen.add(key)
         return dict(super().construct_mapping(node, deep=deep))
 

@@ -72,10 +72,7 @@ class Mesh:
         if not (_nests(stride, devices) and _nests(block, devices)):
             remedy = f"use a divisor or a multiple of the {devices} devices of a host"
             raise InputError("groups would straddle hosts unevenly", key=name, value=size, remedy=remedy)
-        if stride >= devices:
-            per_host = 1
-        else:
-            per_host = min(size, devices // stride)
+        per_host = 1 if stride >= devices else min(size, devices // stride)
         return Group(
             name=name, size=size, stride=stride, ranks_per_host=per_host, host_stride=max(1, stride // devices)
         )

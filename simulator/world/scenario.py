@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from simulator.errors import InputError, UnknownNameError
 from simulator.units import Duration, FlopRate, Price
@@ -63,7 +63,7 @@ class TopologySection(Section):
     hosts: Count | None = None
     accelerators_per_host: Count | None = None
     accelerator: str | None = None
-    links: dict[str, LinkOverride] = {}
+    links: dict[str, LinkOverride] = field(default_factory=dict)
     algorithm: str = "ring"
     """How all-gather, reduce-scatter and all-reduce are carried out."""
 
@@ -118,10 +118,10 @@ class ScenarioSection(Section):
     training: TrainingSection
     topology: TopologySection
     variants: Annotated[list[VariantSection], Meta(min_length=1)]
-    compute: ComputeSection = ComputeSection()
-    host: HostSection = HostSection()
+    compute: ComputeSection = field(default_factory=ComputeSection)
+    host: HostSection = field(default_factory=HostSection)
     prices: PriceSection | None = None
-    run: RunSection = RunSection()
+    run: RunSection = field(default_factory=RunSection)
     notes: str = ""
 
 

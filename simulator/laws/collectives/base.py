@@ -57,8 +57,13 @@ class Collective:
 
     @property
     def payload(self) -> float:
-        """Bytes of the whole array on the wire, without scales or quantisation applied by an algorithm."""
+        """Bytes of the whole array before quantisation."""
         return self.elements * self.bytes_per_element
+
+    @property
+    def wire_bytes(self) -> float:
+        """Bytes of the whole array as it travels, scales included."""
+        return self.elements * self.quantization.bytes_per_element if self.quantization else self.payload
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,4 +52,6 @@ def _sends(amount: float, distance: int, ranks_per_host: int, hosts: int) -> lis
         (whole % hosts, rest, amount * (ranks_per_host - rest) / ranks_per_host),
         ((whole + 1) % hosts, rest, amount * rest / ranks_per_host),
     )
-    return [Send(part, hosts=away, devices=0 if away else near) for away, near, part in parts if part and (away or near)]
+    return [
+        Send(part, hosts=away, devices=0 if away else near) for away, near, part in parts if part and (away or near)
+    ]

@@ -167,7 +167,9 @@ class FullFabric(AbstractFabric):
         self._cluster = cluster
         self._graph = graph(cluster)
         edges = sorted(self._graph.edges)
-        self.links = tuple(Link(name=_edge_name(edge), bandwidth=self._graph.edges[edge]["bandwidth"]) for edge in edges)
+        self.links = tuple(
+            Link(name=_edge_name(edge), bandwidth=self._graph.edges[edge]["bandwidth"]) for edge in edges
+        )
         self._number = {edge: index for index, edge in enumerate(edges)}
         self._routes: dict[tuple[int, int], _Route] = {}
 

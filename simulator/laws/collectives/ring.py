@@ -42,6 +42,4 @@ class Ring(AbstractAlgorithm):
             sends = (Send(sent, hosts=1),)
         else:
             sends = (Send(sent * (p - 1) / p, hosts=0, devices=1), Send(sent / p, hosts=1))
-        return (
-            Exchange(group=group, sends=sends, host_steps=passes * (n - m), network_steps=passes * (m - 1)),
-        )
+        return (Exchange(group=group, sends=sends, host_steps=passes * (n - m), network_steps=passes * (m - 1)),)

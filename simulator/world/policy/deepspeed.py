@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from simulator.errors import InputError
 from simulator.world.document import Section, convert, find, read_mapping
@@ -61,7 +61,7 @@ class ZeroSection(Section):
 class DeepSpeedConfig(Section, forbid_unknown_fields=False):
     """The keys of a ``ds_config.json`` that are read."""
 
-    zero_optimization: ZeroSection = ZeroSection()
+    zero_optimization: ZeroSection = field(default_factory=ZeroSection)
     gradient_accumulation_steps: Annotated[int, Meta(ge=1)] | Literal["auto"] | None = None
     train_micro_batch_size_per_gpu: Annotated[int, Meta(ge=1)] | Literal["auto"] | None = None
 

@@ -166,9 +166,7 @@ def load_cluster(
     """
     path = find(reference, beside, "topologies", ".yaml")
     section = convert(read_mapping(path), ClusterSection, path)
-    nodes = tuple(
-        NodeKind(name=node.name, kind=node.kind, per=node.per, count=node.count) for node in section.nodes
-    )
+    nodes = tuple(NodeKind(name=node.name, kind=node.kind, per=node.per, count=node.count) for node in section.nodes)
     _check_names([node.name for node in nodes], "nodes", path)
     _check_names([link.name for link in section.links], "links", path)
     links = tuple(_link(section.name, link, [node.name for node in nodes], path) for link in section.links)

@@ -48,7 +48,11 @@ def graph(cluster: Cluster, hosts: Iterable[int] | None = None) -> nx.DiGraph[No
                 built.add_node(other, kind=upper.kind)
                 for tail, head in ((node, other), (other, node)):
                     built.add_edge(
-                        tail, head, kind=kind_of_link(link, tail[0]), bandwidth=link.bandwidth, latency=link.latency.value
+                        tail,
+                        head,
+                        kind=kind_of_link(link, tail[0]),
+                        bandwidth=link.bandwidth,
+                        latency=link.latency.value,
                     )
     return built
 
@@ -61,7 +65,7 @@ def sample(cluster: Cluster) -> nx.DiGraph[Node]:
         containers = {"host": cluster.hosts, "pod": cluster.pods, "cluster": 1}[lower.per]
         for tail in link.ends:
             kind = kind_of_link(link, tail)
-            edges = [(a, b) for a, b, name in built.edges(data="kind") if name == kind]
+            edges = [edge for edge in built.edges if built.edges[edge]["kind"] == kind]
             first = [(a, b) for a, b in edges if (a if a[0] == lower.name else b)[1] == 0]
             for edge in edges:
                 built.edges[edge]["members"] = len(first) * containers

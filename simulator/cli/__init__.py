@@ -1,0 +1,50 @@
+"""The command ``zerosim``: parses, calls, prints.  Nothing else in the package prints."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from simulator.cli.topology import topology
+from simulator.cli.variants import memory, plot, program, run, show, trace, volume
+from simulator.errors import BrokenLawError, InputError
+
+__all__ = ["main"]
+
+BAD_INPUT, OUR_BUG, INTERRUPTED = 2, 70, 130
+"""Exit codes: what the user wrote is wrong; a law was broken (``EX_SOFTWARE``); Ctrl-C."""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="zerosim", message="%(version)s")
+def zerosim() -> None:
+    """Say how long a training step takes, how much communication is exposed, and why."""
+
+
+for command in (run, show, program, volume, memory, trace, plot, topology):
+    zerosim.add_command(command)
+
+
+def main() -> None:
+    """Run the command line; errors become one line and an exit code."""
+    try:
+        zerosim(standalone_mode=False)
+    except click.exceptions.Abort:
+        sys.exit(_told("interrupted", INTERRUPTED))
+    except KeyboardInterrupt:
+        sys.exit(_told("interrupted", INTERRUPTED))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.exceptions.Exit as leave:
+        sys.exit(leave.exit_code)
+    except InputError as error:
+        sys.exit(_told(str(error), BAD_INPUT))
+    except BrokenLawError as error:
+        sys.exit(_told(f"this is a bug of zerosim, please report it: {error}", OUR_BUG))
+
+
+def _told(message: str, code: int) -> int:
+    print(f"zerosim: {message}", file=sys.stderr)
+    return code

@@ -1,0 +1,80 @@
+"""What the commands share: options, loading, terminals, progress."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from simulator.world.scenario import Scenario, Variant
+
+__all__ = ["chosen", "load", "package_version", "print_json", "print_tables", "progress", "scenario_options"]
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def scenario_options(command: Command) -> Command:
+    """Add what every command on a scenario takes."""
+    options: Sequence[Callable[[Command], Command]] = (
+        click.argument("scenario"),
+        click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key of the scenario."),
+        click.option("--topology", metavar="NAME", help="Another cluster: the same as --set topology.cluster=NAME."),
+        click.option("--variant", "names", multiple=True, metavar="NAME", help="Only this variant; may be repeated."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def load(scenario: str, overrides: Sequence[str], topology: str | None) -> Scenario:
+    """Load the scenario that the options describe."""
+    from simulator.world.scenario import load_scenario
+
+    cluster = [f"topology.cluster={topology}"] if topology else []
+    return load_scenario(scenario, [*overrides, *cluster])
+
+
+def chosen(scenario: Scenario, names: Sequence[str]) -> tuple[Variant, ...]:
+    """Return the variants called *names*, all without names."""
+    return tuple(scenario.variant(name) for name in names) or scenario.variants
+
+
+def package_version() -> str:
+    """Version of the installed distribution."""
+    return version("zerosim")
+
+
+def print_json(content: Any) -> None:
+    """Write *content* as JSON; infinities and NaN are a bug."""
+    print(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False))
+
+
+def print_tables(*parts: RenderableType) -> None:
+    """Write tables and lines; in a pipe as wide as they need."""
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
+    for part in parts:
+        console.print(part)
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
+    """Show a bar on a terminal, nothing in a pipe; yields what to call after each piece of work."""
+    if not sys.stderr.isatty() or total < 2:
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda: bar.advance(task)

@@ -1,0 +1,216 @@
+"""Commands on the variants of a scenario."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from simulator.cli.common import (
+    chosen,
+    load,
+    package_version,
+    print_json,
+    print_tables,
+    progress,
+    scenario_options,
+)
+
+if TYPE_CHECKING:
+    from simulator.explore import Outcome
+    from simulator.world.scenario import Scenario
+
+__all__ = ["memory", "plot", "program", "run", "show", "trace", "volume"]
+
+as_json = click.option("--json", "machine", is_flag=True, help="Print one JSON object instead of tables.")
+
+
+@click.command()
+@scenario_options
+@as_json
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Write report.json, figures and traces.")
+def run(
+    scenario: str, overrides: tuple[str, ...], topology: str | None, names: tuple[str, ...], machine: bool,
+    out: Path | None,
+) -> None:  # fmt: skip
+    """Simulate the variants of SCENARIO and compare them."""
+    from simulator.explore import compare, report
+
+    asked = load(scenario, overrides, topology)
+    variants = chosen(asked, names)
+    with progress("simulating", len(variants)) as done:
+        outcomes = compare(asked, variants, done)
+    content = report(asked, outcomes, package_version())
+    if out is not None:
+        _write_all(out, asked, outcomes, content)
+    if machine:
+        print_json(content)
+        return
+    _print_comparison(asked, content["results"])
+    if out is not None:
+        print_tables(f"written to {out}/")
+
+
+def _print_comparison(asked: Scenario, results: list[dict[str, Any]]) -> None:
+    from simulator.readings.table import comparison, exposed_by, notes
+
+    mesh = asked.mesh
+    title = f"{asked.name}: {mesh.ranks} x {asked.accelerator.name}, {asked.tokens_per_step} tokens per GPU and step"
+    print_tables(
+        comparison(results, title),
+        exposed_by(results, "exposed_by_collective", "Exposed communication by collective [ms]"),
+        exposed_by(results, "exposed_by_cause", "Exposed communication by cause [ms]"),
+        *notes(results),
+    )
+
+
+def _write_all(out: Path, asked: Scenario, outcomes: tuple[Outcome, ...], content: dict[str, Any]) -> None:
+    from simulator.readings.files import write_atomically, write_json
+    from simulator.readings.plots import exposed_figure, timeline_figure
+    from simulator.readings.trace import chrome_trace
+
+    out.mkdir(parents=True, exist_ok=True)
+    with progress("drawing", len(outcomes)) as done:
+        for outcome in outcomes:
+            name = outcome.variant.name
+            stem = re.sub(r"[^A-Za-z0-9_.+-]+", "-", name)
+            title = _finding(outcome)
+            figure = timeline_figure(outcome.timeline.classes[0], outcome.reading, title)
+            write_atomically(out / f"timeline-{stem}.png", figure.savefig)
+            write_json(out / f"trace-{stem}.json", chrome_trace(outcome.timeline, [outcome.reading], name))
+            done()
+    figure = exposed_figure(content["results"], f"Exposed communication, {asked.name}")
+    write_atomically(out / "exposed.png", figure.savefig)
+    write_json(out / "report.json", content)
+
+
+def _finding(outcome: Outcome) -> str:
+    step, stalled = outcome.result.step_time, outcome.reading.stalled
+    share = 100 * stalled / step if step else 0.0
+    return f"{outcome.variant.name}: {stalled:.3g} s of the {step:.4g} s step is exposed communication ({share:.1f} %)"
+
+
+@click.command()
+@scenario_options
+@as_json
+def show(
+    scenario: str, overrides: tuple[str, ...], topology: str | None, names: tuple[str, ...], machine: bool
+) -> None:
+    """Print the resolved SCENARIO, every number with its source; nothing runs."""
+    from simulator.readings.resolved import resolved, resolved_tables
+
+    asked = load(scenario, overrides, topology)
+    content = resolved(asked, chosen(asked, names))
+    if machine:
+        print_json(content)
+    else:
+        print_tables(*resolved_tables(content))
+
+
+@click.command()
+@scenario_options
+@as_json
+def program(
+    scenario: str, overrides: tuple[str, ...], topology: str | None, names: tuple[str, ...], machine: bool
+) -> None:
+    """Print the collectives that SCENARIO issues, in issue order."""
+    from simulator.readings.issued import issued
+    from simulator.schedules.record import record
+
+    asked = load(scenario, overrides, topology)
+    rows = {variant.name: issued(record(asked, variant)) for variant in chosen(asked, names)}
+    if machine:
+        print_json(rows)
+        return
+    from simulator.readings.table import program_table
+
+    print_tables(*(program_table(items, f"{name}: {len(items)} collectives") for name, items in rows.items()))
+
+
+@click.command()
+@scenario_options
+@as_json
+def volume(
+    scenario: str, overrides: tuple[str, ...], topology: str | None, names: tuple[str, ...], machine: bool
+) -> None:
+    """Print the bytes that SCENARIO communicates, as published and exact."""
+    from dataclasses import asdict
+
+    from simulator.explore import volume_of
+
+    asked = load(scenario, overrides, topology)
+    volumes = {variant.name: volume_of(asked, variant) for variant in chosen(asked, names)}
+    if machine:
+        print_json({name: asdict(item) for name, item in volumes.items()})
+        return
+    from simulator.readings.table import volume_table
+
+    print_tables(volume_table(volumes))
+
+
+@click.command()
+@scenario_options
+@as_json
+def memory(
+    scenario: str, overrides: tuple[str, ...], topology: str | None, names: tuple[str, ...], machine: bool
+) -> None:
+    """Print the memory that SCENARIO needs, by item at the peak."""
+    from simulator.explore import compare
+    from simulator.readings.report import memory_of
+
+    asked = load(scenario, overrides, topology)
+    variants = chosen(asked, names)
+    with progress("simulating", len(variants)) as done:
+        outcomes = compare(asked, variants, done)
+    if machine:
+        print_json({outcome.variant.name: outcome.result.memory for outcome in outcomes})
+        return
+    from simulator.readings.table import memory_table
+
+    print_tables(memory_table({item.variant.name: memory_of(asked, item.variant, item.timeline) for item in outcomes}))
+
+
+@click.command()
+@scenario_options
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="A .json file.")
+def trace(
+    scenario: str, overrides: tuple[str, ...], topology: str | None, names: tuple[str, ...], output: Path
+) -> None:
+    """Write a trace of one variant of SCENARIO for https://ui.perfetto.dev."""
+    from simulator.explore import run_variant
+    from simulator.readings.files import write_json
+    from simulator.readings.trace import chrome_trace
+
+    asked = load(scenario, overrides, topology)
+    outcome = run_variant(asked, chosen(asked, names)[0])
+    write_json(output, chrome_trace(outcome.timeline, [outcome.reading], outcome.variant.name))
+    print_tables(f"{outcome.variant.name}: written to {output}")
+
+
+@click.command()
+@scenario_options
+@click.option("--kind", type=click.Choice(["timeline", "exposed", "topology"]), default="exposed", show_default=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help=".png, .svg, .pdf")
+def plot(
+    scenario: str, overrides: tuple[str, ...], topology: str | None, names: tuple[str, ...], kind: str, output: Path
+) -> None:
+    """Draw SCENARIO: the timeline of one variant, exposed communication of all, or the cluster."""
+    from simulator.cli.topology import drawn
+    from simulator.explore import compare
+    from simulator.readings.files import write_atomically
+    from simulator.readings.plots import exposed_figure, timeline_figure
+
+    asked = load(scenario, overrides, topology)
+    variants = chosen(asked, names)
+    if kind == "topology":
+        figure = drawn(asked.cluster)
+    elif kind == "timeline":
+        outcome = compare(asked, variants[:1])[0]
+        figure = timeline_figure(outcome.timeline.classes[0], outcome.reading, _finding(outcome))
+    else:
+        results = [outcome.result.as_json() for outcome in compare(asked, variants)]
+        figure = exposed_figure(results, f"Exposed communication, {asked.name}")
+    write_atomically(output, figure.savefig)
+    print_tables(f"written to {output}")

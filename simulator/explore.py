@@ -1,0 +1,80 @@
+"""From a scenario to its results, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from simulator.clock.engine import simulate
+from simulator.clock.stage import infinitely_fast_network, stage
+from simulator.clock.timeline import Timeline
+from simulator.readings.exposure import Exposure, exposure
+from simulator.readings.report import Result, summarise
+from simulator.readings.volume import Volume, volume
+from simulator.schedules.program import Program
+from simulator.schedules.record import record
+from simulator.world.scenario import ELEMENT_BYTES, Scenario, Variant
+
+__all__ = ["Outcome", "compare", "report", "run_variant", "volume_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One variant: what happened, and what was read off it."""
+
+    variant: Variant
+    timeline: Timeline
+    reading: Exposure
+    """Of the first rank class."""
+    result: Result
+
+
+def run_variant(scenario: Scenario, variant: Variant) -> Outcome:
+    """Simulate one step of *variant*, and once more on an infinitely fast network.
+
+    Raises
+    ------
+    InputError
+        The variant cannot run on this cluster.
+    BrokenLawError
+        The timeline contradicts a law.
+    """
+    program = record(scenario, variant)
+    ready = stage(scenario, program)
+    timeline = simulate(ready)
+    ideal = simulate(infinitely_fast_network(ready))
+    reading = exposure(timeline.classes[0])
+    traffic = _volume(scenario, program)
+    result = summarise(scenario, variant, timeline, reading, traffic, ideal.step_time)
+    return Outcome(variant=variant, timeline=timeline, reading=reading, result=result)
+
+
+def volume_of(scenario: Scenario, variant: Variant) -> Volume:
+    """Return the traffic of one step of *variant* without simulating it."""
+    return _volume(scenario, record(scenario, variant))
+
+
+def _volume(scenario: Scenario, program: Program) -> Volume:
+    model_bytes = scenario.model.elements * ELEMENT_BYTES[scenario.training.precision]
+    return volume(program, scenario.algorithm, scenario.mesh, float(model_bytes))
+
+
+def compare(
+    scenario: Scenario, variants: Iterable[Variant] | None = None, done: Callable[[], None] = lambda: None
+) -> tuple[Outcome, ...]:
+    """Simulate *variants* (default: all of the scenario); call *done* after each."""
+    outcomes = []
+    for variant in scenario.variants if variants is None else variants:
+        outcomes.append(run_variant(scenario, variant))
+        done()
+    return tuple(outcomes)
+
+
+def report(scenario: Scenario, outcomes: Iterable[Outcome], version: str) -> dict[str, Any]:
+    """Return what ``--json`` prints."""
+    return {
+        "scenario": dict(scenario.raw),
+        "version": version,
+        "results": [outcome.result.as_json() for outcome in outcomes],
+    }

@@ -1,0 +1,163 @@
+"""The report of one variant: everything people and machines are told about it.
+
+Field names are the keys of ``zerosim run --json``; they are a contract.  SI units throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from simulator.clock.timeline import Timeline
+from simulator.errors import BrokenLawError
+from simulator.laws.kernels import rates
+from simulator.laws.memory import model_states
+from simulator.laws.price import cost
+from simulator.readings.exposure import Exposure
+from simulator.readings.footprint import Footprint, footprint
+from simulator.readings.volume import Volume
+from simulator.world.scenario import Scenario, Variant
+
+__all__ = ["Result", "memory_of", "summarise"]
+
+IDENTITY_TOLERANCE = 1e-9
+"""Relative rounding allowed in compute + stalled + copies + host-bound = step."""
+
+MFU_CONVENTION = "6 FLOP per parameter and token, plus 12 x layers x width x sequence length for attention, not halved"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One simulated variant."""
+
+    name: str
+    schedule: str
+    ranks: int
+    step_time: float
+    compute_time: float
+    host_time: float
+    """The compute stream idles because the host has not launched its next kernel."""
+    copy_time: float
+    """Copies on the compute stream."""
+    tokens_per_second_per_gpu: float
+    mfu: float
+    hfu: float
+    flop_convention: str
+    exposed: Mapping[str, float]
+    exposed_by_cause: Mapping[str, float]
+    exposed_by_collective: Mapping[str, float]
+    communication_time: float
+    volume: Mapping[str, float]
+    memory: Mapping[str, Any]
+    cost: Mapping[str, float] | None
+    assumed: tuple[str, ...]
+    failure: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain numbers, strings, lists and mappings."""
+        return asdict(self)
+
+
+def summarise(
+    scenario: Scenario, variant: Variant, timeline: Timeline, reading: Exposure, traffic: Volume, ideal_step: float
+) -> Result:
+    """Read the report off a timeline.
+
+    Parameters
+    ----------
+    ideal_step
+        Step time on an infinitely fast network [s].
+
+    Raises
+    ------
+    BrokenLawError
+        The parts of the step do not add up.
+    """
+    step = timeline.step_time
+    _check_identity(reading, step, variant)
+    peak_rate = scenario.accelerator.peak_flops.get(scenario.training.precision)
+    possible = peak_rate.value * step if peak_rate else float("inf")
+    return Result(
+        name=variant.name,
+        schedule=variant.schedule,
+        ranks=scenario.mesh.ranks,
+        step_time=step,
+        compute_time=reading.compute,
+        host_time=reading.host_bound,
+        copy_time=reading.copies,
+        tokens_per_second_per_gpu=scenario.tokens_per_step / step if step else 0.0,
+        mfu=scenario.model.model_flop * scenario.tokens_per_step / possible if step else 0.0,
+        hfu=_hardware_flop(scenario) * scenario.tokens_per_step / possible if step else 0.0,
+        flop_convention=MFU_CONVENTION,
+        exposed={
+            "stalled": reading.stalled,
+            "uncovered": reading.uncovered,
+            "counterfactual": step - ideal_step,
+            "skew": reading.skew,
+        },
+        exposed_by_cause=reading.by_cause(),
+        exposed_by_collective=reading.by_collective(),
+        communication_time=reading.communication,
+        volume={
+            "sent_per_rank": traffic.intra_host + traffic.inter_host,
+            "intra_host_per_rank": traffic.intra_host,
+            "inter_host_per_rank": traffic.inter_host,
+            "in_psi": traffic.in_psi,
+            "inter_host_in_psi": traffic.inter_host_in_psi,
+        },
+        memory=_memory(memory_of(scenario, variant, timeline)),
+        cost=_cost(scenario, step, reading.stalled),
+        assumed=_assumed(scenario),
+    )
+
+
+def memory_of(scenario: Scenario, variant: Variant, timeline: Timeline) -> Footprint:
+    """Return the peak of the first rank class."""
+    states = model_states(
+        scenario.model.elements,
+        scenario.training.precision,
+        variant.policy.zero_stage,
+        scenario.mesh.ranks,
+        variant.policy.zero_hpz_partition_size,
+    )
+    return footprint(states, timeline.classes[0].memory, scenario.accelerator.memory.value)
+
+
+def _memory(peak: Footprint) -> dict[str, Any]:
+    return {
+        "peak": peak.peak,
+        "peak_at": peak.at,
+        "capacity": peak.capacity,
+        "fits": peak.fits,
+        "items": dict(peak.items),
+    }
+
+
+def _check_identity(reading: Exposure, step: float, variant: Variant) -> None:
+    parts = reading.compute + reading.stalled + reading.copies + reading.host_bound
+    if abs(parts - step) > IDENTITY_TOLERANCE * max(step, parts):
+        raise BrokenLawError(f"{variant.name}: compute, stalls, copies and host add up to {parts} s, not to {step} s")
+
+
+def _hardware_flop(scenario: Scenario) -> float:
+    """FLOP of one token with what activation checkpointing computes again: one more forward, a third of the total."""
+    recomputes = scenario.training.activation_checkpointing
+    return sum(
+        layer.model_flop * (4 / 3 if recomputes and layer.checkpointed else 1) for layer in scenario.model.layers
+    )
+
+
+def _cost(scenario: Scenario, step: float, stalled: float) -> dict[str, float] | None:
+    if scenario.per_gpu_hour is None:
+        return None
+    ranks = scenario.mesh.ranks
+    return cost(scenario.per_gpu_hour, ranks, step, stalled, float(scenario.tokens_per_step * ranks))
+
+
+def _assumed(scenario: Scenario) -> tuple[str, ...]:
+    """Names of the numbers without a source that the result rests on."""
+    at = rates(scenario.accelerator, scenario.training.precision, scenario.achieved)
+    links = [number for link in scenario.cluster.links for number in link.numbers()]
+    used = [*at.numbers, scenario.accelerator.memory, *links]
+    return tuple(number.name for number in used if number.basis == "assumed")

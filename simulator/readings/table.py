@@ -1,0 +1,145 @@
+"""Reports as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from simulator.readings.exposure import CAUSES
+from simulator.readings.footprint import Footprint
+from simulator.readings.volume import Volume
+from simulator.units import readable
+
+__all__ = ["comparison", "exposed_by", "memory_table", "notes", "program_table", "volume_table"]
+
+GB = 1e9
+
+
+def comparison(results: Sequence[Mapping[str, Any]], title: str) -> Table:
+    """One line per variant: time, exposed communication, volume, memory, throughput."""
+    table = _table(title)
+    table.add_column("variant", no_wrap=True)
+    for heading in (
+        "step\n[s]", "compute\n[s]", "exposed\n[s]", "exposed\n[%]", "comm.\n[s]", "volume\n[Ψ]",
+        "in host\n[GB/rank]", "between\n[GB/rank]", "memory\n[GB]", "fits", "tokens/s\n/GPU", "MFU\n[%]",
+    ):  # fmt: skip
+        table.add_column(escape(heading), justify="right", no_wrap=True)
+    fastest = min((result["step_time"] for result in results if result["memory"]["fits"]), default=None)
+    for result in results:
+        style = "bold green" if result["memory"]["fits"] and result["step_time"] == fastest else None
+        table.add_row(result["name"], *_cells(result), style=style)
+    return table
+
+
+def _cells(result: Mapping[str, Any]) -> Iterable[str]:
+    step, stalled = result["step_time"], result["exposed"]["stalled"]
+    volume, memory = result["volume"], result["memory"]
+    return (
+        _seconds(step),
+        _seconds(result["compute_time"]),
+        f"{stalled:.3f}",
+        f"{100 * stalled / step:.1f}" if step else "-",
+        f"{result['communication_time']:.3f}",
+        f"{volume['in_psi']:.2f}",
+        f"{volume['intra_host_per_rank'] / GB:.1f}",
+        f"{volume['inter_host_per_rank'] / GB:.1f}",
+        f"{memory['peak'] / GB:.1f}",
+        "yes" if memory["fits"] else "[red]no[/red]",
+        f"{result['tokens_per_second_per_gpu']:.0f}",
+        f"{100 * result['mfu']:.1f}",
+    )
+
+
+def exposed_by(results: Sequence[Mapping[str, Any]], key: str, title: str) -> Table:
+    """Milliseconds of exposed communication, one column per entry of ``exposed_by_collective`` or ``_by_cause``."""
+    table = _table(title)
+    table.add_column("variant", no_wrap=True)
+    order = list(CAUSES) if key == "exposed_by_cause" else []
+    names = [*order, *(name for result in results for name in result[key] if name not in order)]
+    columns = [name for name in dict.fromkeys(names) if any(result[key].get(name) for result in results)]
+    for name in columns:
+        table.add_column(name.replace("_", " "), justify="right")
+    for result in results:
+        table.add_row(result["name"], *(f"{1e3 * result[key].get(name, 0.0):.1f}" for name in columns))
+    return table
+
+
+def notes(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a reader must know: what does not fit and why, what was assumed."""
+    lines = []
+    for result in results:
+        memory = result["memory"]
+        if not memory["fits"]:
+            name, size = next(iter(memory["items"].items()))
+            lines.append(
+                f"{result['name']} does not fit: {memory['peak'] / GB:.1f} GB of {memory['capacity'] / GB:.0f} GB; "
+                f"largest item: {name}, {size / GB:.1f} GB"
+            )
+    assumed = list(dict.fromkeys(name for result in results for name in result["assumed"]))
+    if assumed:
+        lines.append("assumed numbers used: " + ", ".join(assumed))
+    return lines
+
+
+def volume_table(volumes: Mapping[str, Volume]) -> Table:
+    """Traffic of one step by variant and role."""
+    table = _table("Communication volume of one step")
+    for heading in ("variant", "collective"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("calls", "as published\n[Ψ]", "in host\n[GB/rank]", "between\n[GB/rank]", "leaves a host\n[Ψ]"):
+        table.add_column(escape(heading), justify="right")
+    for name, item in volumes.items():
+        for role in item.roles:
+            leaves = role.inter_host * item.ranks_per_host / item.model_bytes
+            table.add_row(
+                name, role.role, str(role.count), f"{role.payload / item.model_bytes:.3f}",
+                f"{role.intra_host / GB:.3f}", f"{role.inter_host / GB:.3f}", f"{leaves:.3f}",
+            )  # fmt: skip
+        table.add_row(
+            name, "[bold]total", "", f"[bold]{item.in_psi:.3f}", f"[bold]{item.intra_host / GB:.3f}",
+            f"[bold]{item.inter_host / GB:.3f}", f"[bold]{item.inter_host_in_psi:.3f}", end_section=True,
+        )  # fmt: skip
+    return table
+
+
+def memory_table(peaks: Mapping[str, Footprint]) -> Table:
+    """Memory at the peak, by item."""
+    table = _table("Memory per GPU at its peak [GB]")
+    table.add_column("item", no_wrap=True)
+    names = dict.fromkeys(name for peak in peaks.values() for name in peak.items)
+    for variant in peaks:
+        table.add_column(variant, justify="right")
+    for name in names:
+        table.add_row(name, *(f"{peak.items.get(name, 0.0) / GB:.2f}" for peak in peaks.values()))
+    table.add_section()
+    table.add_row("peak", *(f"{peak.peak / GB:.2f}" for peak in peaks.values()), style="bold")
+    table.add_row("capacity", *(f"{peak.capacity / GB:.2f}" for peak in peaks.values()))
+    table.add_row("fits", *("yes" if peak.fits else "[red]no[/red]" for peak in peaks.values()))
+    table.add_row("reached after", *(readable(peak.at, "s") for peak in peaks.values()))
+    return table
+
+
+def program_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
+    """Collectives in issue order."""
+    table = _table(title)
+    for heading in ("phase", "micro-batch", "collective", "role", "for", "payload", "group", "stream"):
+        table.add_column(heading, no_wrap=True)
+    for row in rows:
+        table.add_row(
+            row["phase"], str(row["micro_batch"]), row["kind"], row["role"], row["label"],
+            readable(row["bytes"], "B", 4), f"{row['communicator']} ({row['group_size']} ranks)", row["stream"],
+        )  # fmt: skip
+    return table
+
+
+def _table(title: str) -> Table:
+    # units stand in square brackets, which rich would take for markup
+    return Table(title=escape(title), title_justify="left", title_style="bold")
+
+
+def _seconds(value: float) -> str:
+    """Seconds with enough digits to tell variants apart."""
+    return f"{value:.{3 if value < 10 else 2 if value < 100 else 1}f}"
