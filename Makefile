@@ -24,7 +24,9 @@ check: $(READY)
 	$(BIN)/mypy
 
 $(READY): pyproject.toml
-	$(PYTHON) -m venv .venv
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(not (3, 11) <= v < (3, 14) and \
+	  "zerosim needs Python 3.11 to 3.13, but $(PYTHON) is %d.%d; say: make PYTHON=python3.12" % v)'
+	$(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from simulator.world.scenario import Scenario, Variant
 
-__all__ = ["chosen", "load", "package_version", "print_json", "print_tables", "progress", "scenario_options"]
+__all__ = ["chosen", "load", "print_json", "print_tables", "progress", "scenario_options"]
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -45,11 +44,6 @@ def load(scenario: str, overrides: Sequence[str], topology: str | None) -> Scena
 def chosen(scenario: Scenario, names: Sequence[str]) -> tuple[Variant, ...]:
     """Return the variants called *names*, all without names."""
     return tuple(scenario.variant(name) for name in names) or scenario.variants
-
-
-def package_version() -> str:
-    """Version of the installed distribution."""
-    return version("zerosim")
 
 
 def print_json(content: Any) -> None:

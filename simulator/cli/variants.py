@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from simulator import __version__
 from simulator.cli.common import (
     chosen,
     load,
-    package_version,
     print_json,
     print_tables,
     progress,
@@ -42,7 +42,7 @@ def run(
     variants = chosen(asked, names)
     with progress("simulating", len(variants)) as done:
         outcomes = compare(asked, variants, done)
-    content = report(asked, outcomes, package_version())
+    content = report(asked, outcomes, __version__)
     if out is not None:
         _write_all(out, asked, outcomes, content)
     if machine:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import simpy
 
@@ -22,15 +22,12 @@ from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage
 from simulator.clock.timeline import ClassTimeline, HostWait, MemoryChange, Released, Span, Timeline
 from simulator.errors import BrokenLawError
 from simulator.laws.collectives.fabric import Link, Phase
-from simulator.schedules.program import Allocate, Free, HostWork, Launch, Synchronize, Wait
+from simulator.schedules.program import Allocate, Event, Free, HostWork, Launch, Synchronize, Wait
 
 __all__ = ["simulate"]
 
 ROUNDING = 1e-9
 """Relative error that sums of floats may have."""
-
-_Entry = Launch | Wait | Allocate | Free
-"""What a stream works off."""
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -124,31 +121,45 @@ class _Communicator:
             meeting.done.succeed()
 
 
+class _Launched(NamedTuple):
+    """A launch on its way through a stream."""
+
+    launch: Launch
+    number: int
+    """Of its span."""
+    issued_at: float
+    meeting: _Meeting | None
+    behind: int
+    """Number of the span before it on its communicator."""
+
+
 class _Stream:
-    """Entries that wait for their turn, and when the finished ones finished."""
+    """Entries that wait for their turn, and when those that somebody waits for were done."""
 
-    __slots__ = ("arrival", "entries", "finished_at", "last_span", "queue", "watchers")
+    __slots__ = ("arrival", "done", "entries", "events", "marked", "queue", "watchers")
 
-    def __init__(self) -> None:
-        self.queue: deque[tuple[_Entry, float, int, _Meeting | None, int]] = deque()
+    def __init__(self, marked: frozenset[int]) -> None:
+        self.queue: deque[_Launched | Wait | Allocate | Free] = deque()
         self.arrival: simpy.Event | None = None
-        self.entries = 0
-        self.finished_at = [0.0]
-        self.last_span = [-1]
+        self.entries = self.done = 0
+        self.marked = marked
+        self.events: dict[int, tuple[float, int]] = {}
+        """Time and last span, by position."""
         self.watchers: dict[int, simpy.Event] = {}
 
-    def finish(self, now: float, span: int) -> None:
-        """The entry at the front is done."""
-        if self.watchers:
-            watcher = self.watchers.pop(len(self.finished_at), None)
-            if watcher is not None:
-                watcher.succeed()
-        self.finished_at.append(now)
-        self.last_span.append(span)
+    def put(self, entry: _Launched | Wait | Allocate | Free) -> None:
+        """Add *entry* at the end."""
+        self.entries += 1
+        self.queue.append(entry)
+        if self.arrival is not None:
+            self.arrival.succeed()
+            self.arrival = None
 
-    def has_finished(self, position: int) -> bool:
-        """Say whether *position* entries are done."""
-        return len(self.finished_at) > position
+    def mark(self, now: float, span: int) -> None:
+        """Somebody waits for what has just been done."""
+        self.events[self.done] = now, span
+        if self.done in self.watchers:
+            self.watchers.pop(self.done).succeed()
 
     def reaching(self, position: int, env: simpy.Environment) -> simpy.Event:
         """Return the event that *position* entries are done."""
@@ -162,7 +173,7 @@ class _Player:
 
     def __init__(self, env: simpy.Environment, cast: RankClass, communicators: list[_Communicator]) -> None:
         self._env, self._cast, self._communicators = env, cast, communicators
-        self._streams = [_Stream() for _ in cast.program.streams]
+        self._streams = [_Stream(marked) for marked in cast.program.awaited()]
         self._issued = [0] * len(communicators)
         self._last_on = [-1] * len(communicators)
         self._spans: list[Span | None] = []
@@ -176,10 +187,9 @@ class _Player:
     def unfinished(self) -> list[str]:
         """Where the player got stuck."""
         stuck = [] if self._host_is_done else [f"{self._cast.name}: the host is blocked"]
-        names = self._cast.program.streams
-        for name, stream in zip(names, self._streams, strict=True):
-            if not stream.has_finished(stream.entries):
-                stuck.append(f"{self._cast.name}: stream {name} stops after {len(stream.finished_at) - 1} entries")
+        for name, stream in zip(self._cast.program.streams, self._streams, strict=True):
+            if stream.done < stream.entries:
+                stuck.append(f"{self._cast.name}: stream {name} stops after {stream.done} entries")
         return stuck
 
     def timeline(self) -> ClassTimeline:
@@ -189,71 +199,74 @@ class _Player:
             ranks=self._cast.ranks,
             program=self._cast.program,
             spans=tuple(span for span in self._spans if span is not None),
-            span_before=tuple(tuple(stream.last_span) for stream in self._streams),
+            last_span={
+                Event(number, position): span
+                for number, stream in enumerate(self._streams)
+                for position, (_, span) in stream.events.items()
+            },
             host_waits=tuple(self._host_waits),
             memory=tuple(self._memory),
         )
 
     def _host(self) -> Process:
         for instruction in self._cast.program.instructions:
-            if isinstance(instruction, HostWork):
+            if isinstance(instruction, Launch):
+                self._streams[instruction.stream].put(self._launched(instruction))
+            elif isinstance(instruction, HostWork):
                 yield self._env.timeout(instruction.time)
             elif isinstance(instruction, Synchronize):
                 start, stream = self._env.now, self._streams[instruction.event.stream]
-                if not stream.has_finished(instruction.event.position):
+                if stream.done < instruction.event.position:
                     yield stream.reaching(instruction.event.position, self._env)
                 self._host_waits.append(HostWait(start, self._env.now, instruction.event, instruction.reason))
             else:
-                self._issue(instruction)
+                self._streams[instruction.stream].put(instruction)
         self._host_is_done = True
 
-    def _issue(self, instruction: _Entry) -> None:
-        index, meeting, behind = -1, None, -1
-        if isinstance(instruction, Launch):
-            index = len(self._spans)
-            self._spans.append(None)
-            number = self._cast.communicators[instruction.operation]
-            if number != NO_COMMUNICATOR:
-                phases = self._cast.phases[instruction.operation]
-                meeting = self._communicators[number].meeting(self._issued[number], phases)
-                self._issued[number] += 1
-                behind, self._last_on[number] = self._last_on[number], index
-        stream = self._streams[instruction.stream]
-        stream.entries += 1
-        stream.queue.append((instruction, self._env.now, index, meeting, behind))
-        if stream.arrival is not None:
-            stream.arrival.succeed()
-            stream.arrival = None
+    def _launched(self, launch: Launch) -> _Launched:
+        """Give *launch* its span and, if it is a collective, its place on the communicator."""
+        number, meeting, behind = len(self._spans), None, -1
+        self._spans.append(None)
+        communicator = self._cast.communicators[launch.operation]
+        if communicator != NO_COMMUNICATOR:
+            phases = self._cast.phases[launch.operation]
+            meeting = self._communicators[communicator].meeting(self._issued[communicator], phases)
+            self._issued[communicator] += 1
+            behind, self._last_on[communicator] = self._last_on[communicator], number
+        return _Launched(launch, number, self._env.now, meeting, behind)
 
     def _work_off(self, stream: _Stream) -> Process:
-        env, last = self._env, -1
+        env, before = self._env, -1
         waits: list[Released] = []
         while True:
             if not stream.queue:
                 stream.arrival = env.event()
                 yield stream.arrival
-            instruction, issued_at, index, meeting, behind = stream.queue.popleft()
-            if isinstance(instruction, Launch):
+            entry = stream.queue.popleft()
+            if isinstance(entry, _Launched):
                 reached_at = start = met_at = env.now
-                if meeting is None:
-                    alone, latency = self._cast.times[instruction.operation], 0.0
+                if entry.meeting is None:
+                    alone, latency = self._cast.times[entry.launch.operation], 0.0
                     if alone:
                         yield env.timeout(alone)
                 else:
+                    meeting = entry.meeting
                     meeting.reach(reached_at)
                     yield meeting.done
                     start, met_at, alone, latency = meeting.start, meeting.met_at, meeting.alone, meeting.latency
-                self._spans[index] = Span(
-                    instruction, index, issued_at, last, tuple(waits), reached_at, met_at, behind, start, env.now,
-                    alone, latency,
+                self._spans[entry.number] = Span(
+                    entry.launch, entry.number, entry.issued_at, before, tuple(waits), reached_at, met_at,
+                    entry.behind, start, env.now, alone, latency,
                 )  # fmt: skip
-                last, waits = index, []
-            elif isinstance(instruction, Wait):
-                other, position = self._streams[instruction.event.stream], instruction.event.position
-                if not other.has_finished(position):
+                before, waits = entry.number, []
+            elif isinstance(entry, Wait):
+                other, position = self._streams[entry.event.stream], entry.event.position
+                if other.done < position:
                     yield other.reaching(position, env)
-                waits.append(Released(other.finished_at[position], instruction.event, instruction.reason))
+                waits.append(Released(other.events[position][0], entry.event, entry.reason))
             else:
-                amount = instruction.amount if isinstance(instruction, Allocate) else -instruction.amount
-                self._memory.append(MemoryChange(env.now, instruction.item, amount))
-            stream.finish(env.now, last)
+                amount = entry.amount if isinstance(entry, Allocate) else -entry.amount
+                self._memory.append(MemoryChange(env.now, entry.item, amount))
+            stream.done += 1
+            if stream.done in stream.marked:
+                stream.mark(env.now, before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -72,8 +73,8 @@ class ClassTimeline:
     program: Program
     spans: tuple[Span, ...]
     """In issue order."""
-    span_before: tuple[tuple[int, ...], ...]
-    """For each stream and number of finished entries, the number of its last finished span, -1 for none."""
+    last_span: Mapping[Event, int]
+    """Number of the last span that was done at each event that something waited for, -1 for none."""
     host_waits: tuple[HostWait, ...]
     memory: tuple[MemoryChange, ...]
 
@@ -86,7 +87,7 @@ class ClassTimeline:
 
     def at_event(self, event: Event) -> Span | None:
         """Return the last span that *event* stands for."""
-        number = self.span_before[event.stream][event.position]
+        number = self.last_span[event]
         return self.spans[number] if number >= 0 else None
 
 

@@ -57,7 +57,7 @@ NEVER = 1 << 62
 class Stall(NamedTuple):
     """A piece of an idle stretch of the compute stream, charged to one cause.
 
-    The pieces of a stretch lie side by side in the order in which they were charged, the last charged first.
+    The pieces of a stretch lie side by side: what was needed before, what delayed the start, the time it ran.
     """
 
     start: float
@@ -86,7 +86,7 @@ class Exposure:
 
     def by_cause(self) -> dict[str, float]:
         """``stalled`` by cause, in the order of :data:`CAUSES`; every cause is there."""
-        return {cause: sum(_lengths(item for item in self.stalls if item.cause == cause)) for cause in CAUSES}
+        return {cause: _total(item for item in self.stalls if item.cause == cause) for cause in CAUSES}
 
     def by_collective(self) -> dict[str, float]:
         """``stalled`` by what was waited for."""
@@ -108,11 +108,11 @@ def exposure(timeline: ClassTimeline) -> Exposure:
     busy = merged((span.start, span.end) for span in collectives)
     return Exposure(
         compute=sum(span.end - span.start for span in kernels),
-        stalled=sum(_lengths(item for item in stalls if item.collective)),
+        stalled=_total(item for item in stalls if item.collective),
         copies=sum(span.end - span.start for span in copies),
-        host_bound=sum(_lengths(item for item in stalls if not item.collective)),
+        host_bound=_total(item for item in stalls if not item.collective),
         uncovered=_length(busy) - _overlap(busy, merged((span.start, span.end) for span in kernels)),
-        skew=sum(_lengths(item for item in stalls if item.cause == "skew")),
+        skew=_total(item for item in stalls if item.cause == "skew"),
         communication=_length(busy),
         stalls=stalls,
     )
@@ -178,7 +178,7 @@ class _Charging:
             idle_from = span.end
 
     def _stretch(self, span: Span, begin: float) -> Iterator[Stall]:
-        """Lay the pieces of the stretch before *span* side by side, the last charged first."""
+        """Lay the pieces of the stretch before *span* side by side; charges come last moment first."""
         at, end = begin, span.start
         charges = [charge for charge in self._released(span, begin) if charge.length > 0]
         for index, charge in enumerate(reversed(charges)):
@@ -218,12 +218,13 @@ class _Charging:
     def _ran(self, span: Span, delays: list[_Delay], floor: float, begin: float) -> Iterator[_Charge]:
         """Charge the time from *begin* to the end of *span*: its delays after *floor*, then its own time."""
         left = max(0.0, span.end - begin)
+        late = []
         for delay, earlier in pairwise([*delays, _Delay(floor, "")]):
-            charge = min(left, delay.until - earlier.until)
-            yield _Charge(charge, delay.cause, span)
-            left -= charge
+            late.append(_Charge(min(left, delay.until - earlier.until), delay.cause, span))
+            left -= late[-1].length
         for share, cause in self._own_time(span):
             yield _Charge(share * min(left, span.end - span.start), cause, span)
+        yield from late
 
     def _delays(self, span: Span) -> tuple[list[_Delay], _Need | None]:
         """What held *span* back without need, latest first, and the last thing that it needed."""
@@ -279,7 +280,7 @@ def _needed_by(timeline: ClassTimeline) -> list[int]:
             event = events.pop()
             if event.stream == COMPUTE:
                 continue
-            last = timeline.span_before[event.stream][event.position]
+            last = timeline.last_span[event]
             queue = in_stream[event.stream]
             while seen[event.stream] < len(queue) and queue[seen[event.stream]].number <= last:
                 span = queue[seen[event.stream]]
@@ -293,8 +294,8 @@ def _is_copy(operation: Kernel | Collective) -> bool:
     return isinstance(operation, Kernel) and operation.is_copy
 
 
-def _lengths(stalls: Iterable[Stall]) -> Iterator[float]:
-    return (stall.end - stall.start for stall in stalls)
+def _total(stalls: Iterable[Stall]) -> float:
+    return sum((stall.end - stall.start for stall in stalls), 0.0)
 
 
 def _length(intervals: Iterable[tuple[float, float]]) -> float:

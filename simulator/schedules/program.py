@@ -107,6 +107,14 @@ class Program:
     """Distinct operations; launches refer to them by index."""
     instructions: tuple[Instruction, ...]
 
+    def awaited(self) -> tuple[frozenset[int], ...]:
+        """For each stream, the positions that something waits for."""
+        positions: list[set[int]] = [set() for _ in self.streams]
+        for item in self.instructions:
+            if isinstance(item, Wait | Synchronize):
+                positions[item.event.stream].add(item.event.position)
+        return tuple(frozenset(found) for found in positions)
+
     @property
     def launches(self) -> tuple[Launch, ...]:
         """The launches, in issue order."""

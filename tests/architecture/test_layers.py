@@ -190,7 +190,7 @@ def test_everything_public_has_a_docstring(module):
 
 @each_module
 def test_a_module_is_named_after_what_it_holds(module):
-    assert module.split(".")[-1] not in {"utils", "util", "helpers", "common", "misc"}
+    assert module.split(".")[-1] not in {"utils", "util", "helpers", "misc"}
 
 
 def test_help_needs_no_heavy_library():
