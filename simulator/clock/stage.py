@@ -124,5 +124,6 @@ class _Casting:
             return ()
         if (index, communicator) not in self._priced:
             exchanges = algorithm_for(operation, self._scenario.algorithm).exchanges(operation)
-            self._priced[index, communicator] = tuple(self._fabric.phase(exchange, rank) for exchange in exchanges)
+            ranks = operation.group.members(rank) if self._scenario.all_ranks else ()
+            self._priced[index, communicator] = tuple(self._fabric.phase(exchange, ranks) for exchange in exchanges)
         return self._priced[index, communicator]

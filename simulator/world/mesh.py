@@ -34,6 +34,10 @@ class Group:
         """Hosts that the group touches."""
         return self.size // self.ranks_per_host
 
+    def position(self, rank: int) -> int:
+        """Place of *rank* among the members of its group."""
+        return rank % (self.size * self.stride) // self.stride
+
     def members(self, rank: int) -> tuple[int, ...]:
         """Ranks of the group that *rank* belongs to, in order."""
         block = self.size * self.stride

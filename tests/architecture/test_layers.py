@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -68,9 +68,9 @@ def room(module: str) -> int:
     return ROOMS.index([*module.split("."), "."][1])
 
 
-def imports(module: str) -> Iterator[str]:
-    """Everything *module* imports, anywhere in it; ``from package import module`` counts as that module."""
-    for node in ast.walk(TREES[module]):
+def imports(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Everything that *nodes* import; ``from package import module`` counts as that module."""
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -80,7 +80,16 @@ def imports(module: str) -> Iterator[str]:
 
 
 def ours(module: str) -> list[str]:
-    return sorted(name for name in imports(module) if name.split(".")[0] == "simulator")
+    """Modules of ours that *module* imports, for types only as well."""
+    return sorted(name for name in imports(ast.walk(TREES[module])) if name.split(".")[0] == "simulator")
+
+
+def at_run_time(node: ast.AST) -> Iterator[ast.AST]:
+    """Everything below *node* but what only type checkers see."""
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield child
+            yield from at_run_time(child)
 
 
 def functions(module: str) -> list[Function]:
@@ -141,13 +150,13 @@ def test_no_module_imports_itself_through_others():
 @each_module
 def test_libraries_stay_in_their_rooms(module):
     inside = module.removeprefix("simulator").removeprefix(".")
-    libraries = {name.split(".")[0] for name in imports(module)} & ONLY_IN.keys()
+    libraries = {name.split(".")[0] for name in imports(at_run_time(TREES[module]))} & ONLY_IN.keys()
     assert [name for name in sorted(libraries) if not re.match(rf"({ONLY_IN[name]})(\.|_|$)", inside)] == []
 
 
 @each_module
 def test_imports_are_absolute(module):
-    assert [name for name in imports(module) if name.startswith(".")] == []
+    assert [name for name in imports(ast.walk(TREES[module])) if name.startswith(".")] == []
 
 
 @each_module

@@ -62,7 +62,7 @@ def variants(draw, ranks_per_host=1):
 @st.composite
 def scenarios(draw, topology=None):
     """Sections of a scenario file."""
-    cluster = draw(topology or topologies())
+    cluster = draw(topologies() if topology is None else topology)
     return {
         "model": {"sequence_length": draw(st.sampled_from([1, 128, 2048])), "layers": draw(layers())},
         "training": {

@@ -10,7 +10,7 @@ bytes on each link of a kind are
 with a the bytes each rank sends, r_l how often the route of that send crosses a link of kind l, D the devices of the
 cluster and M_l the links of that kind.  Its cost does not depend on the number of GPUs.
 
-:class:`FullFabric` has every link, and a phase is the traffic of one group alone.  It serves ``ranks: all``.
+:class:`FullFabric` has every link, and a phase is the traffic of one communicator alone.  It serves ``ranks: all``.
 
 A phase is normalised to its busiest link l* (largest b_l / B_l): payload b_{l*}, usage b_l / b_{l*}.  So two equal
 transfers over one network card get half of it each, whatever else they touch.
@@ -66,8 +66,8 @@ class AbstractFabric(abc.ABC):
     links: tuple[Link, ...]
 
     @abc.abstractmethod
-    def phase(self, exchange: Exchange, rank: int) -> Phase:
-        """Usage of links by the group of *rank*."""
+    def phase(self, exchange: Exchange, ranks: Sequence[int]) -> Phase:
+        """Usage of links when *ranks*, the members of one communicator, carry out *exchange*."""
 
     def _phase(self, carried: dict[int, float], latency: float) -> Phase:
         loads = [(link, amount) for link, amount in sorted(carried.items()) if amount > 0]
@@ -114,7 +114,7 @@ class ClassFabric(AbstractFabric):
         if cluster.pods > 1:
             self._route(cluster.hosts_per_pod, 0)
 
-    def phase(self, exchange: Exchange, rank: int = 0) -> Phase:
+    def phase(self, exchange: Exchange, ranks: Sequence[int] = ()) -> Phase:
         carried: dict[int, float] = defaultdict(float)
         for send in exchange.sends:
             for share, route in self._shares(send, exchange.group):
@@ -161,7 +161,7 @@ class ClassFabric(AbstractFabric):
 
 @final
 class FullFabric(AbstractFabric):
-    """Every link; usage by one group."""
+    """Every link; usage by one communicator."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -173,15 +173,15 @@ class FullFabric(AbstractFabric):
         self._number = {edge: index for index, edge in enumerate(edges)}
         self._routes: dict[tuple[int, int], _Route] = {}
 
-    def phase(self, exchange: Exchange, rank: int) -> Phase:
-        members, group = exchange.group.members(rank), exchange.group
+    def phase(self, exchange: Exchange, ranks: Sequence[int]) -> Phase:
         carried: dict[int, float] = defaultdict(float)
-        for send in exchange.sends:
-            for position in range(group.size):
-                for share, peer in _peers(send, position, group):
-                    for link, crossings in self._route(members[position], members[peer]).usage:
+        for rank in ranks:  # a phase of a hierarchical collective runs in several groups of the communicator at once
+            members, position = exchange.group.members(rank), exchange.group.position(rank)
+            for send in exchange.sends:
+                for share, peer in _peers(send, position, exchange.group):
+                    for link, crossings in self._route(rank, members[peer]).usage:
                         carried[link] += send.amount * share * crossings
-        return self._phase(carried, self._latency(exchange, members))
+        return self._phase(carried, self._latency(exchange, exchange.group.members(ranks[0])))
 
     def _latency(self, exchange: Exchange, members: Sequence[int]) -> float:
         group, latency = exchange.group, 0.0

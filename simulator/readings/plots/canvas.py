@@ -107,8 +107,8 @@ def grouped_legend(figure: Figure, groups: Mapping[str, Sequence[Artist]], *, le
             legends.append(
                 figure.legend(
                     handles=list(entries), title=name, alignment="left", title_fontproperties=bold, loc="upper left",
-                    bbox_to_anchor=(left, top), frameon=False,
-                    fontsize=SMALL, handlelength=1.4, borderaxespad=0, borderpad=0, labelspacing=0.4,
+                    bbox_to_anchor=(left, top), frameon=False, fontsize=SMALL, handlelength=1.4, borderaxespad=0,
+                    borderpad=0, labelspacing=0.4,
                 )
             )  # fmt: skip
             top -= row * (len(entries) + 2)

@@ -38,7 +38,7 @@ def exposed_figure(results: Sequence[Result], title: str) -> Figure:
     parts = [_visible(results, key) for key, _ in PANELS]
     legend = 0.4 + 0.2 * max(-(-len(names) // _columns(names, width)) for names in parts)
     rows, foot = 0.46 * len(results) + 0.2, 0.9
-    figure = Figure(figsize=(WIDTH, 0.95 + legend + rows + foot))
+    figure = Figure(figsize=(WIDTH, 0.75 + legend + rows + foot))
     headline(figure, title, _finding(results))
     longest = max((sum(_parts(result, key).values()) for result in results for key, _ in PANELS), default=0.0)
     for number, (key, says) in enumerate(PANELS):

@@ -76,9 +76,14 @@ def shares(lane: Lane, edges: Array, around: int = 0) -> dict[str, Array]:
     by_what: dict[str, list[Bar]] = defaultdict(list)
     for bar in lane.bars:
         by_what[bar.what].append(bar)
-    places = np.arange(len(edges))
-    begin, end = edges[np.maximum(places[:-1] - around, 0)], edges[np.minimum(places[1:] + around, places[-1])]
+    begin, end = _widened(edges, around)
     return {what: (_busy(bars, end) - _busy(bars, begin)) / (end - begin) for what, bars in by_what.items()}
+
+
+def _widened(edges: Array, around: int) -> tuple[Array, Array]:
+    """Begin and end of each interval together with *around* others at either side."""
+    places = np.arange(len(edges))
+    return edges[np.maximum(places[:-1] - around, 0)], edges[np.minimum(places[1:] + around, places[-1])]
 
 
 def _busy(bars: Sequence[Bar], at: Array) -> Array:
@@ -90,15 +95,17 @@ def _busy(bars: Sequence[Bar], at: Array) -> Array:
     return total
 
 
-def memory_held(timeline: ClassTimeline, edges: Array) -> tuple[dict[str, Array], Array]:
-    """Memory by item, averaged over the intervals between *edges*, and the peak of their sum in each [B]."""
+def memory_held(timeline: ClassTimeline, edges: Array, around: int = 0) -> tuple[dict[str, Array], Array]:
+    """Memory by item, averaged as in :func:`shares`, and the peak of its sum in each interval itself [B]."""
+    begin, end = _widened(edges, around)
     times = np.array([change.at for change in timeline.memory])
     amounts = np.array([change.amount for change in timeline.memory])
     items = [change.item for change in timeline.memory]
     means: dict[str, Array] = {}
     for item in dict.fromkeys(items):
         own = np.array([name == item for name in items])
-        means[item] = np.diff(_integral(times[own], amounts[own], edges)) / np.diff(edges)
+        until = [_integral(times[own], amounts[own], at) for at in (begin, end)]
+        means[item] = (until[1] - until[0]) / (end - begin)
     total = np.cumsum(amounts)
     peaks = np.zeros(len(edges) - 1)
     settled = np.append(times[1:] > times[:-1], True) if len(times) else np.array([], dtype=bool)

@@ -14,16 +14,19 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch
 
 from simulator.readings.colours import LINK_COLOURS, NODE_COLOURS
-from simulator.readings.plots.canvas import GREY, MEDIUM, SMALL, grouped_legend, headline
+from simulator.readings.plots.canvas import GREY, MEDIUM, SMALL, grouped_legend, headline, panel
 from simulator.readings.plots.places import Node, Place, Places, placed
 from simulator.units import readable
 
 __all__ = ["topology_figure"]
 
-WIDTH, HEIGHT = 12.0, 7.0
+WIDTH = 12.0
 """[inch]"""
 
-LEFT, RIGHT, BOTTOM, TOP = 0.09, 0.83, 0.02, 0.92
+ROW = 1.25
+"""Distance of the rows [inch]."""
+
+LEFT, RIGHT = 0.09, 0.83
 """Edges of the drawing; right of it stands the legend."""
 
 THICKEST = 3.2
@@ -43,12 +46,14 @@ def topology_figure(nodes: Sequence[tuple[Node, str]], links: Sequence[Link], ti
     links
         Tail, head, name and bandwidth in that direction [B/s]; what follows a colon in a name is left out.
     """
-    figure = Figure(figsize=(WIDTH, HEIGHT))
-    headline(figure, title)
-    axes = figure.add_axes((LEFT, BOTTOM, RIGHT - LEFT, TOP - BOTTOM))
-    axes.set_axis_off()
     kinds = dict(nodes)
     places = placed(kinds, [(tail, head) for tail, head, _, _ in links])
+    above, below = 0.3, 0.5
+    drawing = ROW * (places.top - places.bottom + above + below)
+    figure = Figure(figsize=(WIDTH, drawing + 0.65))
+    headline(figure, title)
+    axes = panel(figure, LEFT * WIDTH, 0.05, (RIGHT - LEFT) * WIDTH, drawing)
+    axes.set_axis_off()
     _draw_hosts(axes, places)
     _draw_links(axes, places, links)
     inches = WIDTH * (RIGHT - LEFT) / (places.width + 0.6)
@@ -56,11 +61,11 @@ def topology_figure(nodes: Sequence[tuple[Node, str]], links: Sequence[Link], ti
         _draw_node(axes, place, kinds[node], str(node[2]) if 2 * place.half * inches > 0.09 * len(str(node[2])) else "")
     _name_rows(axes, places)
     axes.set_xlim(-0.9, places.width - 0.3)
-    axes.set_ylim(places.bottom - 0.5, places.top + 0.3)
+    axes.set_ylim(places.bottom - below, places.top + above)
     shown = [kind for kind in NODE_COLOURS if kind in kinds.values()]
     boxes = [Patch(facecolor=NODE_COLOURS[kind], edgecolor=GREY, label=kind) for kind in shown]
-    groups: dict[str, Sequence[Artist]] = {"links, each way": _legend(links), "nodes, with their numbers": boxes}
-    grouped_legend(figure, groups, left=RIGHT + 0.012, top=TOP - 0.02)
+    groups: dict[str, Sequence[Artist]] = {"links, each way": _legend(links), "nodes": boxes}
+    grouped_legend(figure, groups, left=RIGHT + 0.012, top=axes.get_position().y1 - 0.02)
     return figure
 
 
