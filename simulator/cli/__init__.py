@@ -44,6 +44,8 @@ def main() -> None:
         sys.exit(leave.exit_code)
     except InputError as error:
         sys.exit(_told(str(error), BAD_INPUT))
+    except OSError as error:  # what is read raises InputError, so this was written
+        sys.exit(_told(f"{error.filename}: cannot be written: {error.strerror}", BAD_INPUT))
     except BrokenLawError as error:
         sys.exit(_told(f"this is a bug of zerosim, please report it: {error}", OUR_BUG))
 

@@ -74,7 +74,7 @@ NODE_COLOURS: Final = {"device": "#CFE3F5", "nic": "#FBE3D0", "switch": "#E2E4E8
 LINK_COLOURS: Final = ("#117733", "#882255", "#332288", "#AA7A00", "#44AA99", "#CC6677", "#777777")
 """Kinds of links in the order in which they are met from the devices upwards (Tol, *muted*)."""
 
-_KNOWN: Final = CAUSE_COLOURS | KIND_COLOURS | ROLE_COLOURS | ITEM_COLOURS
+_KNOWN: Final = CAUSE_COLOURS | ROLE_COLOURS | KIND_COLOURS | ITEM_COLOURS
 _OTHERS: Final = ("#BBCC33", "#AAAA00", "#EEDD88", "#C9A48A", "#9DB8A0", "#B7B0E0", "#D98FB0", "#8FC7C7")
 """For names that a new schedule brings."""
 

@@ -30,6 +30,9 @@ __all__ = ["Scenario", "Training", "Variant", "load_scenario"]
 ELEMENT_BYTES: Final = {"bf16": 2, "fp16": 2, "fp32": 4}
 """definition: bytes of a weight, gradient or activation by precision."""
 
+ALGORITHMS = ("ring", "recursive_doubling", "hierarchical")
+"""How all-gather, reduce-scatter and all-reduce can be carried out."""
+
 SCHEDULES = ("textbook",)
 """Schedules that can be recorded."""
 
@@ -230,7 +233,7 @@ def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
         model=_model(section.model, ELEMENT_BYTES[training.precision], file),
         training=training,
         cluster=cluster,
-        algorithm=section.topology.algorithm,
+        algorithm=_known("algorithm", section.topology.algorithm, ALGORITHMS, file, "topology.algorithm"),
         achieved=None if section.compute.achieved is None else float(section.compute.achieved),
         launch_time=float(section.host.launch_time),
         per_gpu_hour=None if section.prices is None else float(section.prices.per_gpu_hour),
@@ -298,9 +301,13 @@ def _variants(section: ScenarioSection, training: Training, cluster: Cluster, fi
 
 def _schedule(item: VariantSection, file: Path, key: str) -> str:
     schedule = item.schedule or ("deepspeed" if item.deepspeed is not None else "textbook")
-    if schedule not in SCHEDULES:
-        raise UnknownNameError("schedule", schedule, SCHEDULES, file=file, key=f"{key}.schedule")
-    return schedule
+    return _known("schedule", schedule, SCHEDULES, file, f"{key}.schedule")
+
+
+def _known(what: str, name: str, names: Sequence[str], file: Path, key: str) -> str:
+    if name not in names:
+        raise UnknownNameError(what, name, names, file=file, key=key)
+    return name
 
 
 _OWN_KEYS = ("zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_gradients", "reduce_communicator")

@@ -99,12 +99,16 @@ def test_no_name_stands_in_two_tables():
 # timeline
 
 
-def test_the_headline_says_how_much_is_exposed(played):
-    timeline, reading = played
-    title = timeline_figure(timeline, reading, "zero3").get_suptitle()
-    assert title.startswith("zero3: ")
-    assert "step is exposed communication (" in title
-    assert title.endswith(" %)")
+def test_the_headline_is_the_title(played):
+    assert timeline_figure(*played, "zero3: nothing is exposed").get_suptitle() == "zero3: nothing is exposed"
+
+
+def test_a_stream_that_never_ran_has_no_lane(tmp_path):
+    path = tmp_path / "scenario.yaml"
+    path.write_text(SCENARIO.replace("zero_stage: 1", "zero_stage: 0"))
+    scenario = load_scenario(path)
+    timeline = simulate(stage(scenario, record(scenario, scenario.variants[0]))).classes[0]
+    assert set(timeline.program.streams) > {lane.name for lane in lanes(timeline)}
 
 
 def test_axes_carry_units(played):
@@ -243,7 +247,7 @@ def test_a_variant_that_cannot_run_is_a_row_with_the_reason():
 def test_the_finding_compares_variants_that_fit():
     figure = exposed_figure(RESULTS, "Ten seconds")
     assert figure.get_suptitle() == "Ten seconds"
-    assert any("least with zero++, 2.5 % of the step; most with zero3, 10 %" in text for text in texts(figure))
+    assert any("least with zero++, 2.5 % of the step, and most with zero3, 10 %" in text for text in texts(figure))
     assert figure.axes[0].get_yticklabels()[2].get_text() == "ddp*"
     assert "* does not fit in memory" in texts(figure)
 

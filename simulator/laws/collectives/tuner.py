@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from simulator.errors import UnknownNameError
 from simulator.laws.collectives.base import AbstractAlgorithm, Collective
 from simulator.laws.collectives.direct import Direct
 from simulator.laws.collectives.doubling import RecursiveDoubling
@@ -16,27 +15,14 @@ from simulator.laws.collectives.hierarchical import Hierarchical
 from simulator.laws.collectives.quantized import Quantized
 from simulator.laws.collectives.ring import Ring
 
-__all__ = ["ALGORITHMS", "algorithm_for", "check_algorithm"]
+__all__ = ["ALGORITHMS", "algorithm_for"]
 
 ALGORITHMS: dict[str, Callable[[], AbstractAlgorithm]] = {
     "ring": Ring,
     "recursive_doubling": RecursiveDoubling,
     "hierarchical": lambda: Hierarchical(Ring(), Ring()),
 }
-"""What a scenario may ask for."""
-
-
-def check_algorithm(name: str, file: object) -> str:
-    """Return *name* if it is known.
-
-    Raises
-    ------
-    UnknownNameError
-        It is not.
-    """
-    if name not in ALGORITHMS:
-        raise UnknownNameError("algorithm", name, ALGORITHMS, file=file, key="topology.algorithm")
-    return name
+"""What a scenario may ask for; the names are those of ``simulator.world.scenario.ALGORITHMS``."""
 
 
 def algorithm_for(collective: Collective, preferred: str) -> AbstractAlgorithm:

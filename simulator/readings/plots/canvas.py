@@ -70,9 +70,10 @@ def ink(background: str) -> str:
 
 
 def headline(figure: Figure, title: str, finding: str = "") -> None:
-    """Put *title* at the upper left, and *finding* below it."""
+    """Put *title* at the upper left, smaller if it is long, and *finding* below it."""
     inches = float(figure.get_figheight())
-    figure.suptitle(title, x=0.012, y=1 - 0.12 / inches, ha="left", va="top", fontsize=LARGE, fontweight="bold")
+    size = max(SMALL, LARGE * min(1.0, 90 / max(1, len(title))))  # about 90 letters of LARGE fill 12 inches
+    figure.suptitle(title, x=0.012, y=1 - 0.12 / inches, ha="left", va="top", fontsize=size, fontweight="bold")
     if finding:
         figure.text(0.012, 1 - 0.42 / inches, finding, ha="left", va="top", fontsize=MEDIUM + 1, color=GREY)
 

@@ -63,8 +63,8 @@ def _finding(results: Sequence[Result]) -> str:
     if least == most:
         return f"{percent(shares[least], 1)} of the step is exposed communication"
     return (
-        f"Exposed communication: least with {least}, {percent(shares[least], 1)} of the step; "
-        f"most with {most}, {percent(shares[most], 1)}"
+        f"Exposed least with {least}, {percent(shares[least], 1)} of the step, "
+        f"and most with {most}, {percent(shares[most], 1)}"
     )
 
 

@@ -45,12 +45,10 @@ class Lane(NamedTuple):
 
 
 def lanes(timeline: ClassTimeline) -> list[Lane]:
-    """One lane for each stream, ``compute`` first, and one for the host if it was ever blocked."""
-    found = [Lane(name, tuple(_bars(timeline, name))) for name in timeline.program.streams]
-    if timeline.host_waits:
-        waits = tuple(Bar(wait.start, wait.end, "blocked", wait.reason) for wait in timeline.host_waits)
-        found.append(Lane("host", waits))
-    return found
+    """``compute``, then a lane for each stream that ever ran something, and one for the host if it was blocked."""
+    compute, *others = (Lane(name, tuple(_bars(timeline, name))) for name in timeline.program.streams)
+    waits = (Bar(wait.start, wait.end, "blocked", wait.reason) for wait in timeline.host_waits if wait.end > wait.start)
+    return [compute, *(lane for lane in [*others, Lane("host", tuple(waits))] if lane.bars)]
 
 
 def exposed_lane(reading: Exposure) -> Lane:

@@ -30,7 +30,6 @@ from simulator.readings.plots.canvas import (
     headline,
     ink,
     patches,
-    percent,
     time_unit,
 )
 from simulator.readings.plots.lanes import Array, Bar, Lane, exposed_lane, lanes, liveliest, memory_held, shares
@@ -62,7 +61,7 @@ def timeline_figure(
     Parameters
     ----------
     title
-        What was simulated; the finding is added.
+        The headline, best a finding such as "zero3: 4.8 s of the 65.1 s step is exposed communication (7.3 %)".
     window
         Start and end of the enlarged part [s]; by default the one with the most exposed time.
     """
@@ -70,8 +69,7 @@ def timeline_figure(
     rows, exposed = lanes(timeline), exposed_lane(reading)
     start, stop = window or liveliest(exposed, len(rows[0].bars), end)
     figure = Figure(figsize=(WIDTH, sum(_heights(len(rows)))))
-    finding = f"{readable(reading.stalled, 's')} of the {readable(end, 's')} step is exposed communication"
-    headline(figure, f"{title}: {finding} ({percent(reading.stalled, end)})")
+    headline(figure, title)
     streams, causes, memory, enlarged = _panels(figure, _heights(len(rows)))
     edges = np.linspace(0.0, end, INTERVALS + 1)
     around = 1 if len(timeline.spans) > INTERVALS else 0

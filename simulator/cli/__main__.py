@@ -1,0 +1,5 @@
+"""``python -m simulator.cli``."""
+
+from simulator.cli import main
+
+main()
