@@ -1,4 +1,4 @@
-# make demo      compare four ways to train Llama-2-13B on two hosts; results in demo/
+# make demo      compare ways to train Llama-2-13B on two hosts; results in demo/
 # make test      style, types, tests: minutes
 # make test-all  the same with slow tests, many more random examples and benchmarks
 # make clean     remove everything that these made

@@ -30,6 +30,10 @@ class Outcome:
     """Of the first rank class."""
     result: Result
 
+    def readings(self) -> list[Exposure]:
+        """Of every rank class."""
+        return [self.reading, *(exposure(item) for item in self.timeline.classes[1:])]
+
 
 def run_variant(scenario: Scenario, variant: Variant) -> Outcome:
     """Simulate one step of *variant*, and once more on an infinitely fast network.

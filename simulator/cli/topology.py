@@ -81,5 +81,5 @@ def drawn(cluster: Cluster) -> Figure:
         (tail, head, str(data["kind"]).split(":")[0], float(data["bandwidth"]))
         for tail, head, data in built.edges(data=True)
     ]
-    more = "" if shown == cluster.hosts else f" (first {shown} of {cluster.hosts} hosts)"
-    return topology_figure(nodes, links, f"{cluster.title}{more}")
+    hosts = f"{cluster.hosts} hosts" if shown == cluster.hosts else f"first {shown} of {cluster.hosts} hosts"
+    return topology_figure(nodes, links, f"{cluster.title}: {hosts}")

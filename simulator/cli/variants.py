@@ -79,7 +79,7 @@ def _write_all(out: Path, asked: Scenario, outcomes: tuple[Outcome, ...], conten
             title = _finding(outcome)
             figure = timeline_figure(outcome.timeline.classes[0], outcome.reading, title)
             write_atomically(out / f"timeline-{stem}.png", figure.savefig)
-            write_json(out / f"trace-{stem}.json", chrome_trace(outcome.timeline, [outcome.reading], name))
+            write_json(out / f"trace-{stem}.json", chrome_trace(outcome.timeline, outcome.readings(), name))
             done()
     figure = exposed_figure(content["results"], f"Exposed communication, {asked.name}")
     write_atomically(out / "exposed.png", figure.savefig)
@@ -185,7 +185,7 @@ def trace(
 
     asked = load(scenario, overrides, topology)
     outcome = run_variant(asked, chosen(asked, names)[0])
-    write_json(output, chrome_trace(outcome.timeline, [outcome.reading], outcome.variant.name))
+    write_json(output, chrome_trace(outcome.timeline, outcome.readings(), outcome.variant.name))
     print_tables(f"{outcome.variant.name}: written to {output}")
 
 

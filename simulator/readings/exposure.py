@@ -275,7 +275,7 @@ def _needed_by(timeline: ClassTimeline) -> list[int]:
         in_stream[span.launch.stream].append(span)
     seen = dict.fromkeys(in_stream, 0)
     for position, kernel in enumerate(in_stream[COMPUTE]):
-        events = [wait.event for wait in kernel.waits]
+        events = _data(kernel)
         while events:
             event = events.pop()
             if event.stream == COMPUTE:
@@ -286,8 +286,12 @@ def _needed_by(timeline: ClassTimeline) -> list[int]:
                 span = queue[seen[event.stream]]
                 seen[event.stream] += 1
                 needed[span.number] = position
-                events += [wait.event for wait in span.waits]
+                events += _data(span)
     return needed
+
+
+def _data(span: Span) -> list[Event]:
+    return [wait.event for wait in span.waits if wait.reason == "data"]
 
 
 def _is_copy(operation: Kernel | Collective) -> bool:

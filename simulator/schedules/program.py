@@ -30,7 +30,7 @@ __all__ = [
 Operation = Kernel | Collective
 
 Reason = Literal["data", "prefetch limit", "host"]
-"""Why a wait is there: for what it needs, to bound what is gathered ahead, or to hold the host back."""
+"""Why a wait is there: for what it needs, to bound the memory of what runs ahead, or to hold the host back."""
 
 
 class Event(NamedTuple):

@@ -13,7 +13,8 @@ stage  what is communicated                                traffic
 
 (Rajbhandari et al. 2020, arXiv:1910.02054, section 7.)  Reduction overlaps with backward.  At stage 3 weights are
 gathered at most ``prefetch`` layers ahead of the layer that runs, and not across the border of forward and backward;
-in backward the gather for the next layer is issued before this layer's gradients are reduced.  ZeRO++ (Wang et al.
+in backward the gather for the next layer is issued before this layer's gradients are reduced.  From stage 2 on whole
+gradients have two buffers: backward waits when both are still being reduced.  ZeRO++ (Wang et al.
 2023, arXiv:2306.10209, section 3) gathers weights in int8 (qwZ), gathers the weights for backward inside a secondary
 partition (hpZ), and reduces gradients in int4 by two all-to-all hops (qgZ).
 
@@ -23,7 +24,7 @@ own schedules add.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from simulator.laws.collectives.base import Collective, CollectiveKind, Quantization
@@ -38,8 +39,10 @@ from simulator.world.scenario import ELEMENT_BYTES, Scenario
 
 __all__ = ["textbook"]
 
-GATHER, REDUCE = "all_gather", "reduce_scatter"
-"""Communication streams."""
+GATHER = "all_gather"
+"""Stream of gathers; reductions have a stream named after their kind."""
+
+GRADIENT_BUFFERS = 2  # source: DeepSpeed stage_1_and_2.py, setup_buckets: one is filled while the other is reduced
 
 INT8 = Quantization(bits=8, block=QUANTIZATION_BLOCK)
 INT4 = Quantization(bits=4, block=QUANTIZATION_BLOCK)
@@ -51,11 +54,12 @@ def textbook(scenario: Scenario, policy: TextbookPolicy) -> Program:
     """Record one step of one rank."""
     tape = Tape(scenario.launch_time)
     plan = _Plan(scenario, policy)
+    reductions: list[Event] = []
     for micro_batch in range(scenario.training.gradient_accumulation):
         tape.micro_batch = micro_batch
         last = micro_batch == scenario.training.gradient_accumulation - 1
         _forward(tape, plan)
-        _backward(tape, plan, reduces=last or policy.zero_stage >= 2)
+        _backward(tape, plan, reductions, reduces=last or plan.shards_gradients)
     _step(tape, plan)
     return tape.program()
 
@@ -92,9 +96,19 @@ class _Plan:
         self._made: dict[tuple[object, ...], Operation] = {}
 
     @property
-    def gathers(self) -> bool:
-        """Whether weights are sharded."""
+    def reduction(self) -> CollectiveKind:
+        """How gradients are reduced, and the stream that does it."""
+        return "reduce_scatter" if self.policy.zero_stage else "all_reduce"
+
+    @property
+    def shards_weights(self) -> bool:
+        """Whether weights must be gathered."""
         return self.policy.zero_stage >= 3
+
+    @property
+    def shards_gradients(self) -> bool:
+        """Whether whole gradients live only until they are reduced."""
+        return self.policy.zero_stage >= 2
 
     def collective(
         self, kind: CollectiveKind, elements: float, group: Group, role: str, quantization: Quantization | None
@@ -134,46 +148,45 @@ def _forward(tape: Tape, plan: _Plan) -> None:
         _reshard(tape, plan, unit)
 
 
-def _backward(tape: Tape, plan: _Plan, *, reduces: bool) -> None:
+def _backward(tape: Tape, plan: _Plan, reductions: list[Event], *, reduces: bool) -> None:
     tape.phase = "backward"
     order = plan.units[::-1]
     gathered: dict[str, Event] = {}
-    bucket = _Bucket(plan.policy.bucket_size)
-    for position, unit in enumerate(order):
-        ahead = order[position : position + 1 + plan.policy.prefetch]
-        _unshard(tape, plan, ahead, gathered, plan.backward_group, "backward_all_gather")
+    position = 0
+    for bucket in _buckets(order, plan.policy.bucket_size):
+        if plan.shards_gradients and len(reductions) >= GRADIENT_BUFFERS:
+            tape.wait(COMPUTE, reductions[-GRADIENT_BUFFERS], "prefetch limit")
+        for unit in bucket:
+            ahead = order[position : position + 1 + plan.policy.prefetch]
+            _unshard(tape, plan, ahead, gathered, plan.backward_group, "backward_all_gather")
+            _need(tape, unit, gathered)
+            _backward_of(tape, plan, unit)
+            position += 1
         if reduces:
-            for full in bucket.before(unit):
-                _reduce(tape, plan, full)
-        _need(tape, unit, gathered)
-        tape.allocate(COMPUTE, "activations", unit.working)
-        if unit.recompute:
-            tape.launch(unit.recompute, COMPUTE, label=unit.name)
-        if reduces and plan.policy.zero_stage >= 2:
-            tape.allocate(COMPUTE, "gradients in flight", plan.wire * unit.elements)
-        tape.launch(unit.backward, COMPUTE, label=unit.name)
-        tape.free(COMPUTE, "activations", unit.working + unit.kept)
-        _reshard(tape, plan, unit)
-        if reduces:
-            for full in bucket.after(unit):
-                _reduce(tape, plan, full)
-    if reduces:
-        for full in bucket.rest():
-            _reduce(tape, plan, full)
+            reductions.append(_reduce(tape, plan, bucket))
+
+
+def _backward_of(tape: Tape, plan: _Plan, unit: _Unit) -> None:
+    tape.allocate(COMPUTE, "activations", unit.working)
+    if unit.recompute:
+        tape.launch(unit.recompute, COMPUTE, label=unit.name)
+    if plan.shards_gradients:
+        tape.allocate(COMPUTE, "gradients in flight", plan.wire * unit.elements)
+    tape.launch(unit.backward, COMPUTE, label=unit.name)
+    tape.free(COMPUTE, "activations", unit.working + unit.kept)
+    _reshard(tape, plan, unit)
 
 
 def _step(tape: Tape, plan: _Plan) -> None:
     tape.phase = "step"
-    tape.wait(COMPUTE, tape.record(REDUCE))
+    tape.wait(COMPUTE, tape.record(plan.reduction))
     tape.launch(plan.optimizer, COMPUTE, label="optimizer")
     if plan.policy.zero_stage in (1, 2):
-        updated = tape.record(COMPUTE)
-        tape.wait(GATHER, updated)
-        bucket = _Bucket(plan.policy.bucket_size)
-        for full in [*(full for unit in plan.units for full in bucket.fill(unit)), *bucket.rest()]:
-            elements = sum(unit.elements for unit in full)
+        tape.wait(GATHER, tape.record(COMPUTE))
+        for bucket in _buckets(plan.units, plan.policy.bucket_size):
+            elements = sum(unit.elements for unit in bucket)
             collective = plan.collective("all_gather", elements, plan.world, "parameter_all_gather", None)
-            tape.launch(collective, GATHER, label=_label(full))
+            tape.launch(collective, GATHER, label=_label(bucket))
     tape.wait(COMPUTE, tape.record(GATHER))
     tape.launch(END, COMPUTE, label="end of step")
 
@@ -182,7 +195,7 @@ def _unshard(
     tape: Tape, plan: _Plan, units: Iterable[_Unit], gathered: dict[str, Event], group: Group, role: str
 ) -> None:
     """Gather the weights of *units* that are not gathered yet; they may start when what runs before is done."""
-    if not plan.gathers:
+    if not plan.shards_weights:
         return
     for unit in units:
         name, elements = unit.name, unit.elements
@@ -206,58 +219,35 @@ def _need(tape: Tape, unit: _Unit, gathered: dict[str, Event]) -> None:
 
 
 def _reshard(tape: Tape, plan: _Plan, unit: _Unit) -> None:
-    if plan.gathers and unit.elements:
+    if plan.shards_weights and unit.elements:
         tape.free(COMPUTE, "gathered weights", plan.wire * unit.elements)
 
 
-def _reduce(tape: Tape, plan: _Plan, units: Sequence[_Unit]) -> None:
-    """Reduce the gradients of *units* once they are computed."""
-    label, elements = _label(units), sum(unit.elements for unit in units)
-    if not elements:
-        return
-    kind: CollectiveKind = "all_reduce" if plan.policy.zero_stage == 0 else "reduce_scatter"
-    tape.wait(REDUCE, tape.record(COMPUTE))
+def _reduce(tape: Tape, plan: _Plan, bucket: Sequence[_Unit]) -> Event:
+    """Reduce the gradients of *bucket* once they are computed; the event is the end."""
+    label, elements = _label(bucket), sum(unit.elements for unit in bucket)
+    kind = plan.reduction
+    tape.wait(kind, tape.record(COMPUTE))
     if plan.gradients:
-        tape.launch(plan.conversion("quantize", elements, kind, plan.gradients), REDUCE, label=label)
-    tape.launch(plan.collective(kind, elements, plan.reduce_group, kind, plan.gradients), REDUCE, label=label)
+        tape.launch(plan.conversion("quantize", elements, kind, plan.gradients), kind, label=label)
+    tape.launch(plan.collective(kind, elements, plan.reduce_group, kind, plan.gradients), kind, label=label)
     if plan.gradients:
-        tape.launch(
-            plan.conversion("dequantize", elements / plan.world.size, kind, plan.gradients), REDUCE, label=label
-        )
-    if plan.policy.zero_stage >= 2:
-        tape.free(REDUCE, "gradients in flight", plan.wire * elements)
+        share = elements / plan.world.size
+        tape.launch(plan.conversion("dequantize", share, kind, plan.gradients), kind, label=label)
+    if plan.shards_gradients:
+        tape.free(kind, "gradients in flight", plan.wire * elements)
+    return tape.record(kind)
 
 
-class _Bucket:
-    """Collects units until the next one would exceed *size* elements; size 0: each by itself."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._units: list[_Unit] = []
-        self._elements = 0
-
-    def before(self, unit: _Unit) -> Iterator[list[_Unit]]:
-        """Yield the bucket that must go because *unit* does not fit into it."""
-        if self._units and self._elements + unit.elements > self._size:
-            yield from self.rest()
-
-    def after(self, unit: _Unit) -> Iterator[list[_Unit]]:
-        """Add *unit*; yield the bucket if nothing can be added to it."""
-        self._units.append(unit)
-        self._elements += unit.elements
-        if self._elements >= self._size:
-            yield from self.rest()
-
-    def fill(self, unit: _Unit) -> Iterator[list[_Unit]]:
-        """Do both."""
-        yield from self.before(unit)
-        yield from self.after(unit)
-
-    def rest(self) -> Iterator[list[_Unit]]:
-        """Yield what is left, if anything."""
-        if self._units:
-            yield self._units
-        self._units, self._elements = [], 0
+def _buckets(units: Iterable[_Unit], size: int) -> list[list[_Unit]]:
+    """Cut *units* into runs of at most *size* elements; a larger one is a run by itself, and all are with size 0."""
+    runs: list[list[_Unit]] = []
+    for unit in units:
+        if runs and sum(other.elements for other in runs[-1]) + unit.elements <= size:
+            runs[-1].append(unit)
+        else:
+            runs.append([unit])
+    return runs
 
 
 def _unit(layer: Layer, scenario: Scenario) -> _Unit:

@@ -106,9 +106,7 @@ LAYERS_80B = [{"name": "layer", "count": 80, "parameters": 1e9, "forward_time": 
 
 
 def at_bandwidth(scenario, bandwidth):
-    asked = scenario(
-        model={"sequence_length": 1, "layers": LAYERS_80B}, topology=flat(hosts=512, bandwidth=bandwidth)
-    )
+    asked = scenario(model={"sequence_length": 1, "layers": LAYERS_80B}, topology=flat(hosts=512, bandwidth=bandwidth))
     return run_variant(asked, asked.variants[0])
 
 

@@ -109,7 +109,9 @@ def test_alone_it_is_never_slower_on_faster_links(algorithm, kind, given_group):
     cluster, group = given_group
     faster = replace(
         cluster,
-        links=tuple(replace(link, nominal=replace(link.nominal, value=2 * link.nominal.value)) for link in cluster.links),
+        links=tuple(
+            replace(link, nominal=replace(link.nominal, value=2 * link.nominal.value)) for link in cluster.links
+        ),
     )
     times = [
         sum(ClassFabric(item).phase(exchange).duration for exchange in algorithm.exchanges(collective(kind, group)))

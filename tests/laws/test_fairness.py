@@ -38,9 +38,7 @@ def test_each_transfer_has_a_full_link_on_which_nobody_is_faster(network):
         assert any(
             load(usage, rates, link) >= capacity[link] * (1 - 1e-9)
             and all(
-                other <= rate * (1 + 1e-9)
-                for others, other in zip(usage, rates, strict=True)
-                if link in dict(others)
+                other <= rate * (1 + 1e-9) for others, other in zip(usage, rates, strict=True) if link in dict(others)
             )
             for link, _ in column
         )

@@ -223,7 +223,9 @@ def test_wrong_arguments_are_one_line_too(arguments, expected):
 def test_two_ranks_without_a_route_are_an_input_error(tmp_path):
     """A cluster whose hosts are not joined."""
     source = (ROOT / "topologies" / "flat.yaml").read_text()
-    (tmp_path / "islands.yaml").write_text(source.replace("per: cluster", "per: host").replace("name: flat", "name: islands"))
+    (tmp_path / "islands.yaml").write_text(
+        source.replace("per: cluster", "per: host").replace("name: flat", "name: islands")
+    )
     path = tmp_path / "scenario.yaml"
     path.write_text(GOOD.replace("dgx-a100-80gb", "islands.yaml"))
     assert "no route from device 0 of host 0 to device 0 of host 1" in refused("run", path)
@@ -264,3 +266,12 @@ def test_ctrl_c_leaves_no_half_written_file(tmp_path):
         assert path.suffix in {".json", ".png"}, path
         if path.suffix == ".json":
             json.loads(path.read_text())
+
+
+def test_all_ranks_are_drawn_and_traced_too(tmp_path):
+    path = tmp_path / "scenario.yaml"
+    path.write_text(GOOD + "run: {ranks: all}\n")
+    done = zerosim("run", path, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    trace = json.loads((tmp_path / "out" / "trace-zero3.json").read_text())
+    assert len({event["pid"] for event in trace["traceEvents"]}) == 16
