@@ -42,7 +42,7 @@ class Network:
         self._in_flight: list[_Transfer] = []
         self._settled_at = 0.0
         self._allotment = 0
-        self._rates: dict[tuple[int, ...], list[float]] = {}
+        self._rates: dict[tuple[int, ...], tuple[list[float], list[Phase]]] = {}
 
     def carry(self, phase: Phase) -> simpy.Event:
         """Put the bytes of *phase* on the links; the event is their arrival."""
@@ -75,10 +75,10 @@ class Network:
         if len(self._in_flight) == 1:
             return [self._in_flight[0].phase.rate]
         key = tuple(id(transfer.phase) for transfer in self._in_flight)
-        if key not in self._rates:  # phases live as long as the stage, so their identity is a safe key
-            usage = [transfer.phase.usage for transfer in self._in_flight]
-            self._rates[key] = max_min_rates(usage, self._capacity)
-        return self._rates[key]
+        if key not in self._rates:
+            phases = [transfer.phase for transfer in self._in_flight]  # kept, so that no other gets their identity
+            self._rates[key] = max_min_rates([phase.usage for phase in phases], self._capacity), phases
+        return self._rates[key][0]
 
     def _on_timer(self, timer: simpy.Event) -> None:
         if timer.value != self._allotment:
