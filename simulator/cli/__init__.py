@@ -30,7 +30,7 @@ for command in (run, show, program, volume, memory, trace, plot, topology):
 
 def main() -> None:
     """Run the command line; errors become one line and an exit code."""
-    gc.set_threshold(200_000, 20, 20)  # a simulation makes many small objects that all stay: a third of the time
+    gc.set_threshold(1_000_000, 20, 20)  # a simulation makes many small objects that all stay: a third of the time
     try:
         zerosim(standalone_mode=False)
     except click.exceptions.Abort:

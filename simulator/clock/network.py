@@ -8,7 +8,7 @@ so each allotment of rates has a number, and a timer that belongs to an older al
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import simpy
 
@@ -44,10 +44,14 @@ class Network:
         self._allotment = 0
         self._rates: dict[tuple[int, ...], tuple[list[float], list[Phase]]] = {}
 
+    def count(self, phases: Iterable[Phase]) -> None:
+        """Book the bytes of *phases* on their links."""
+        for phase in phases:
+            for link, share in phase.usage:
+                self.carried[link] += share * phase.payload
+
     def carry(self, phase: Phase) -> simpy.Event:
         """Put the bytes of *phase* on the links; the event is their arrival."""
-        for link, share in phase.usage:
-            self.carried[link] += share * phase.payload
         self._settle()
         transfer = _Transfer(phase, self._env.event())
         self._in_flight.append(transfer)

@@ -39,7 +39,7 @@ from simulator.laws.collectives.base import Collective
 from simulator.laws.kernels import Kernel
 from simulator.schedules.program import Event
 
-__all__ = ["CAUSES", "Exposure", "Stall", "exposure", "is_collective", "merged"]
+__all__ = ["CAUSES", "Exposure", "Stall", "exposure", "merged"]
 
 CAUSES = ("bandwidth", "latency", "contention", "queueing", "prefetch limit", "host", "skew", "copy")
 """Why the compute stream waits for communication."""
@@ -86,7 +86,11 @@ class Exposure:
 
     def by_cause(self) -> dict[str, float]:
         """``stalled`` by cause, in the order of :data:`CAUSES`; every cause is there."""
-        return {cause: _total(item for item in self.stalls if item.cause == cause) for cause in CAUSES}
+        total = dict.fromkeys(CAUSES, 0.0)
+        for item in self.stalls:
+            if item.collective:
+                total[item.cause] += item.end - item.start
+        return total
 
     def by_collective(self) -> dict[str, float]:
         """``stalled`` by what was waited for."""
@@ -100,12 +104,12 @@ class Exposure:
 def exposure(timeline: ClassTimeline) -> Exposure:
     """Read the exposed communication off what one rank class did."""
     compute_stream = [span for span in timeline.spans if span.launch.stream == COMPUTE]
-    operations = timeline.program.operations
-    kernels = [span for span in compute_stream if not _is_copy(operations[span.launch.operation])]
-    copies = [span for span in compute_stream if _is_copy(operations[span.launch.operation])]
+    is_copy = [isinstance(item, Kernel) and item.is_copy for item in timeline.program.operations]
+    kernels = [span for span in compute_stream if not is_copy[span.launch.operation]]
+    copies = [span for span in compute_stream if is_copy[span.launch.operation]]
     stalls = tuple(_Charging(timeline).stalls(compute_stream))
-    collectives = [span for span in timeline.spans if is_collective(timeline, span)]
-    busy = merged((span.start, span.end) for span in collectives)
+    communicates = [isinstance(item, Collective) for item in timeline.program.operations]
+    busy = merged((span.start, span.end) for span in timeline.spans if communicates[span.launch.operation])
     return Exposure(
         compute=sum(span.end - span.start for span in kernels),
         stalled=_total(item for item in stalls if item.collective),
@@ -116,11 +120,6 @@ def exposure(timeline: ClassTimeline) -> Exposure:
         communication=_length(busy),
         stalls=stalls,
     )
-
-
-def is_collective(timeline: ClassTimeline, span: Span) -> bool:
-    """Say whether *span* is communication."""
-    return isinstance(timeline.program.operations[span.launch.operation], Collective)
 
 
 def merged(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -292,10 +291,6 @@ def _needed_by(timeline: ClassTimeline) -> list[int]:
 
 def _data(span: Span) -> list[Event]:
     return [wait.event for wait in span.waits if wait.reason == "data"]
-
-
-def _is_copy(operation: Kernel | Collective) -> bool:
-    return isinstance(operation, Kernel) and operation.is_copy
 
 
 def _total(stalls: Iterable[Stall]) -> float:

@@ -3,10 +3,12 @@
 from itertools import pairwise
 
 import pytest
+import simpy
 
+from simulator.clock.network import Network
 from simulator.laws.collectives.base import Collective
 from simulator.laws.collectives.doubling import RecursiveDoubling
-from simulator.laws.collectives.fabric import ClassFabric
+from simulator.laws.collectives.fabric import ClassFabric, Link, Phase
 from simulator.laws.collectives.hierarchical import Hierarchical
 from simulator.laws.collectives.ring import Ring
 from simulator.units import Bandwidth, Duration
@@ -93,11 +95,6 @@ def test_two_transfers_share_a_link_and_the_longer_goes_on_alone():
     long   ==== ==== ====      half rate until 2, then full
     short  ==== ====
     """
-    import simpy
-
-    from simulator.clock.network import Network
-    from simulator.laws.collectives.fabric import Link, Phase
-
     env = simpy.Environment()
     network = Network(env, [Link(name="link", bandwidth=1.0)])
     ends = {}

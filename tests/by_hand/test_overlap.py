@@ -16,7 +16,6 @@ from simulator.errors import InputError
 from simulator.explore import run_variant
 from simulator.laws.collectives.base import Collective
 from simulator.laws.collectives.fabric import Link, Phase
-from simulator.readings.exposure import exposure
 from simulator.schedules.record import record
 from tests.conftest import content, flat
 
@@ -205,9 +204,8 @@ def test_a_slow_host_is_seen_as_host_bound_time(scenario):
     host     launches at 10 20 30 40 50
     compute  F 10-12, B 20-24, update 40, end 50      reduction 30-32: hidden behind the slow host
     """
-    found = outcome(
-        scenario, model=model(layer("l", 2, 4, 1)), variants=[{"name": "v", "zero_stage": 0}], host={"launch_time": "10 s"}
-    )  # fmt: skip
+    plain = [{"name": "v", "zero_stage": 0}]
+    found = outcome(scenario, model=model(layer("l", 2, 4, 1)), variants=plain, host={"launch_time": "10 s"})
     assert found.result.step_time == 50.0
     assert found.reading.host_bound == 50 - 2 - 4
     assert found.reading.stalled == 0

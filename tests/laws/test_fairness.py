@@ -1,7 +1,5 @@
 """Max-min fairness, against its definition and against another implementation."""
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

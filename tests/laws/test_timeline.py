@@ -1,5 +1,6 @@
 """What holds for every simulated step."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -65,7 +66,7 @@ def test_stalls_lie_in_order_inside_the_idle_stretches_of_compute(scenario, sect
     item = timeline.classes[0]
     busy = [(span.start, span.end) for span in item.stream("compute")]
     stalls = exposure(item).stalls
-    assert all(a.end <= b.start for a, b in zip(stalls, stalls[1:], strict=False))
+    assert all(a.end <= b.start for a, b in itertools.pairwise(stalls))
     for stall in stalls:
         assert stall.start < stall.end
         assert all(end <= stall.start or stall.end <= start for start, end in busy if start < end)
@@ -77,10 +78,10 @@ def test_streams_and_communicators_are_first_in_first_out(scenario, sections):
     item, cast = timeline.classes[0], ready.classes[0]
     for number in range(len(item.program.streams)):
         spans = [span for span in item.spans if span.launch.stream == number]
-        assert all(a.end <= b.start for a, b in zip(spans, spans[1:], strict=False))
+        assert all(a.end <= b.start for a, b in itertools.pairwise(spans))
     for number in range(len(ready.members)):
         spans = [span for span in item.spans if cast.communicators[span.launch.operation] == number]
-        assert all(a.end <= b.start for a, b in zip(spans, spans[1:], strict=False))
+        assert all(a.end <= b.start for a, b in itertools.pairwise(spans))
     for span in item.spans:
         assert span.issued_at <= span.reached_at <= span.met_at <= span.start <= span.end
         assert all(wait.at <= span.reached_at for wait in span.waits)
