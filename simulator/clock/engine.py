@@ -22,7 +22,7 @@ from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage
 from simulator.clock.timeline import ClassTimeline, HostWait, MemoryChange, Released, Span, Timeline
 from simulator.errors import BrokenLawError
 from simulator.laws.collectives.fabric import Link, Phase
-from simulator.schedules.program import Allocate, Event, Free, HostWork, Launch, Synchronize, Wait
+from simulator.schedules.program import Event, HostWork, Launch, Synchronize, Wait
 
 __all__ = ["simulate"]
 
@@ -149,7 +149,7 @@ class _Stream:
     __slots__ = ("arrival", "done", "entries", "events", "marked", "queue", "watchers")
 
     def __init__(self, marked: frozenset[int]) -> None:
-        self.queue: deque[_Launched | Wait | Allocate | Free] = deque()
+        self.queue: deque[_Launched | Wait] = deque()
         self.arrival: simpy.Event | None = None
         self.entries = self.done = 0
         self.marked = marked
@@ -157,7 +157,7 @@ class _Stream:
         """Time and last span, by position."""
         self.watchers: dict[int, simpy.Event] = {}
 
-    def put(self, entry: _Launched | Wait | Allocate | Free) -> None:
+    def put(self, entry: _Launched | Wait) -> None:
         """Add *entry* at the end."""
         self.entries += 1
         self.queue.append(entry)
@@ -255,6 +255,8 @@ class _Player:
             entry = stream.queue.popleft()
             if isinstance(entry, _Launched):
                 reached_at = start = met_at = env.now
+                for item, amount in entry.launch.takes:
+                    self._memory.append(MemoryChange(reached_at, item, amount))
                 if entry.meeting is None:
                     alone, latency = self._cast.times[entry.launch.operation], 0.0
                     if alone:
@@ -268,15 +270,14 @@ class _Player:
                     entry.launch, entry.number, entry.issued_at, before, tuple(waits), reached_at, met_at,
                     entry.behind, start, env.now, alone, latency,
                 )  # fmt: skip
+                for item, amount in entry.launch.gives:
+                    self._memory.append(MemoryChange(env.now, item, -amount))
                 before, waits = entry.number, []
-            elif isinstance(entry, Wait):
+            else:
                 other, position = self._streams[entry.event.stream], entry.event.position
                 if other.done < position:
                     yield other.reaching(position, env)
                 waits.append(Released(other.events[position][0], entry.event, entry.reason))
-            else:
-                amount = entry.amount if isinstance(entry, Allocate) else -entry.amount
-                self._memory.append(MemoryChange(env.now, entry.item, amount))
             stream.done += 1
             if stream.done in stream.marked:
                 stream.mark(env.now, before)

@@ -1,8 +1,9 @@
 """A program: what one rank's host does in one step, as data.
 
-The host issues instructions in order.  Launches, waits, allocations and frees go to the end of a stream, which works
-them off first in, first out; ``HostWork`` and ``Synchronize`` occupy the host itself.  An :class:`Event` is a place in
-a stream - the semantics of CUDA: to wait for a stream means to wait for what is in it now.
+The host issues instructions in order.  Launches and waits go to the end of a stream, which works them off first in,
+first out; ``HostWork`` and ``Synchronize`` occupy the host itself.  Memory is taken and given back by launches.  An
+:class:`Event` is a place in a stream - the semantics of CUDA: to wait for a stream means to wait for what is in it
+now.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ from simulator.laws.collectives.base import Collective
 from simulator.laws.kernels import Kernel
 
 __all__ = [
-    "Allocate",
     "Event",
-    "Free",
     "HostWork",
     "Instruction",
     "Launch",
+    "Memory",
     "Operation",
     "Program",
     "Reason",
@@ -41,6 +41,10 @@ class Event(NamedTuple):
     """Number of entries of the stream that must be done."""
 
 
+Memory = tuple[tuple[str, float], ...]
+"""Items and their bytes [B]."""
+
+
 class Launch(NamedTuple):
     """Put an operation into a stream."""
 
@@ -52,6 +56,10 @@ class Launch(NamedTuple):
     phase: str
     """forward, backward, step."""
     micro_batch: int
+    takes: Memory = ()
+    """Memory taken when the stream gets there."""
+    gives: Memory = ()
+    """Memory given back when the operation ends."""
 
 
 class Wait(NamedTuple):
@@ -76,25 +84,7 @@ class HostWork(NamedTuple):
     """[s]"""
 
 
-class Allocate(NamedTuple):
-    """Take memory when the stream gets there."""
-
-    stream: int
-    item: str
-    amount: float
-    """[B]"""
-
-
-class Free(NamedTuple):
-    """Give memory back when the stream gets there."""
-
-    stream: int
-    item: str
-    amount: float
-    """[B]"""
-
-
-Instruction = Launch | Wait | Synchronize | HostWork | Allocate | Free
+Instruction = Launch | Wait | Synchronize | HostWork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,11 @@
 from __future__ import annotations
 
 from simulator.schedules.program import (
-    Allocate,
     Event,
-    Free,
     HostWork,
     Instruction,
     Launch,
+    Memory,
     Operation,
     Program,
     Reason,
@@ -50,12 +49,13 @@ class Tape:
         self._seen: dict[int, tuple[int, Operation]] = {}
         self._instructions: list[Instruction] = []
 
-    def launch(self, operation: Operation, stream: str, *, label: str) -> Event:
-        """Put *operation* into *stream*; the event is its end."""
+    def launch(self, operation: Operation, stream: str, *, label: str, takes: Memory = (), gives: Memory = ()) -> Event:
+        """Put *operation* into *stream*, with the memory it takes and gives back; the event is its end."""
         if self._launch_time:
             self.work(self._launch_time)
         number = self._number(stream)
-        self._instructions.append(Launch(number, self._index(operation), label, self.phase, self.micro_batch))
+        index = self._index(operation)
+        self._instructions.append(Launch(number, index, label, self.phase, self.micro_batch, takes, gives))
         return self._advance(number)
 
     def record(self, stream: str) -> Event:
@@ -77,18 +77,6 @@ class Tape:
     def work(self, time: float) -> None:
         """Occupy the host for *time* [s]."""
         self._instructions.append(HostWork(time))
-
-    def allocate(self, stream: str, item: str, amount: float) -> None:
-        """Take *amount* bytes for *item* when *stream* gets there."""
-        number = self._number(stream)
-        self._instructions.append(Allocate(number, item, amount))
-        self._advance(number)
-
-    def free(self, stream: str, item: str, amount: float) -> None:
-        """Give *amount* bytes of *item* back when *stream* gets there."""
-        number = self._number(stream)
-        self._instructions.append(Free(number, item, amount))
-        self._advance(number)
 
     def program(self) -> Program:
         """Return what was recorded."""

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from simulator.laws.collectives.base import Collective, CollectiveKind, Quantization
 from simulator.laws.kernels import Kernel
 from simulator.laws.memory import OPTIMIZER_BYTES
-from simulator.schedules.program import Event, Operation, Program
+from simulator.schedules.program import Event, Memory, Operation, Program
 from simulator.schedules.tape import COMPUTE, Tape
 from simulator.world.mesh import Group, Mesh
 from simulator.world.model.layer import Layer, Work
@@ -143,9 +143,8 @@ def _forward(tape: Tape, plan: _Plan) -> None:
         ahead = plan.units[position : position + 1 + plan.policy.prefetch]
         _unshard(tape, plan, ahead, gathered, plan.world, "forward_all_gather")
         _need(tape, unit, gathered)
-        tape.allocate(COMPUTE, "activations", unit.kept)
-        tape.launch(unit.forward, COMPUTE, label=unit.name)
-        _reshard(tape, plan, unit)
+        takes, gives = (("activations", unit.kept),), _weights(plan, unit)
+        tape.launch(unit.forward, COMPUTE, label=unit.name, takes=takes, gives=gives)
 
 
 def _backward(tape: Tape, plan: _Plan, reductions: list[Event], *, reduces: bool) -> None:
@@ -167,14 +166,13 @@ def _backward(tape: Tape, plan: _Plan, reductions: list[Event], *, reduces: bool
 
 
 def _backward_of(tape: Tape, plan: _Plan, unit: _Unit) -> None:
-    tape.allocate(COMPUTE, "activations", unit.working)
+    working, kept = (("activations", unit.working),), (("activations", unit.working + unit.kept),)
+    takes = _gradients(plan, unit.elements)
     if unit.recompute:
-        tape.launch(unit.recompute, COMPUTE, label=unit.name)
-    if plan.shards_gradients:
-        tape.allocate(COMPUTE, "gradients in flight", plan.wire * unit.elements)
-    tape.launch(unit.backward, COMPUTE, label=unit.name)
-    tape.free(COMPUTE, "activations", unit.working + unit.kept)
-    _reshard(tape, plan, unit)
+        tape.launch(unit.recompute, COMPUTE, label=unit.name, takes=working)
+    else:
+        takes += working
+    tape.launch(unit.backward, COMPUTE, label=unit.name, takes=takes, gives=kept + _weights(plan, unit))
 
 
 def _step(tape: Tape, plan: _Plan) -> None:
@@ -202,11 +200,11 @@ def _unshard(
         if name in gathered or not elements:
             continue
         tape.wait(GATHER, tape.record(COMPUTE), "prefetch limit")
-        tape.allocate(GATHER, "gathered weights", plan.wire * elements)
+        takes = _weights(plan, unit)
         if plan.weights:
             tape.launch(plan.conversion("quantize", elements / group.size, role, plan.weights), GATHER, label=name)
         collective = plan.collective("all_gather", elements, group, role, plan.weights)
-        gathered[name] = tape.launch(collective, GATHER, label=name)
+        gathered[name] = tape.launch(collective, GATHER, label=name, takes=takes)
         if plan.weights:
             gathered[name] = tape.launch(
                 plan.conversion("dequantize", elements, role, plan.weights), GATHER, label=name
@@ -218,9 +216,14 @@ def _need(tape: Tape, unit: _Unit, gathered: dict[str, Event]) -> None:
         tape.wait(COMPUTE, gathered[unit.name])
 
 
-def _reshard(tape: Tape, plan: _Plan, unit: _Unit) -> None:
-    if plan.shards_weights and unit.elements:
-        tape.free(COMPUTE, "gathered weights", plan.wire * unit.elements)
+def _weights(plan: _Plan, unit: _Unit) -> Memory:
+    """Memory of the whole weights of *unit* where only a shard is kept."""
+    return (("gathered weights", plan.wire * unit.elements),) if plan.shards_weights and unit.elements else ()
+
+
+def _gradients(plan: _Plan, elements: float) -> Memory:
+    """Memory of whole gradients where only a shard is kept."""
+    return (("gradients in flight", plan.wire * elements),) if plan.shards_gradients else ()
 
 
 def _reduce(tape: Tape, plan: _Plan, bucket: Sequence[_Unit]) -> Event:
@@ -230,12 +233,11 @@ def _reduce(tape: Tape, plan: _Plan, bucket: Sequence[_Unit]) -> Event:
     tape.wait(kind, tape.record(COMPUTE))
     if plan.gradients:
         tape.launch(plan.conversion("quantize", elements, kind, plan.gradients), kind, label=label)
-    tape.launch(plan.collective(kind, elements, plan.reduce_group, kind, plan.gradients), kind, label=label)
+    collective = plan.collective(kind, elements, plan.reduce_group, kind, plan.gradients)
+    tape.launch(collective, kind, label=label, gives=_gradients(plan, elements))
     if plan.gradients:
         share = elements / plan.world.size
         tape.launch(plan.conversion("dequantize", share, kind, plan.gradients), kind, label=label)
-    if plan.shards_gradients:
-        tape.free(kind, "gradients in flight", plan.wire * elements)
     return tape.record(kind)
 
 
