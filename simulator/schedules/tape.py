@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from simulator.laws.kernels import Kernel
 from simulator.schedules.program import (
     Event,
     HostWork,
@@ -33,16 +34,16 @@ class Tape:
 
     Parameters
     ----------
-    launch_time
-        What each launch costs the host [s].
+    kernel_time, collective_time
+        What launching a kernel or a collective costs the host [s].
     """
 
-    def __init__(self, launch_time: float = 0.0) -> None:
+    def __init__(self, kernel_time: float = 0.0, collective_time: float = 0.0) -> None:
         self.phase = "forward"
         """Phase that the following launches belong to."""
         self.micro_batch = 0
         """Micro-batch that the following launches belong to."""
-        self._launch_time = launch_time
+        self._kernel_time, self._collective_time = kernel_time, collective_time
         self._streams: dict[str, int] = {COMPUTE: 0}
         self._lengths: list[int] = [0]
         self._operations: dict[Operation, int] = {}
@@ -51,8 +52,9 @@ class Tape:
 
     def launch(self, operation: Operation, stream: str, *, label: str, takes: Memory = (), gives: Memory = ()) -> Event:
         """Put *operation* into *stream*, with the memory it takes and gives back; the event is its end."""
-        if self._launch_time:
-            self.work(self._launch_time)
+        time = self._kernel_time if isinstance(operation, Kernel) else self._collective_time
+        if time:
+            self.work(time)
         number = self._number(stream)
         index = self._index(operation)
         self._instructions.append(Launch(number, index, label, self.phase, self.micro_batch, takes, gives))

@@ -52,7 +52,7 @@ END = Kernel(kind="end", time=0.0)
 
 def textbook(scenario: Scenario, policy: TextbookPolicy) -> Program:
     """Record one step of one rank."""
-    tape = Tape(scenario.launch_time)
+    tape = Tape(scenario.launch_time, scenario.launch_time)
     plan = _Plan(scenario, policy)
     reductions: list[Event] = []
     for micro_batch in range(scenario.training.gradient_accumulation):

@@ -42,7 +42,7 @@ CASES = [("classes", 0), ("classes", 1), ("classes", 2), ("classes", 3), ("all",
 
 def host_bound_program() -> Program:
     """A gather that compute waits for, and a host that waits for compute."""
-    tape = Tape(launch_time=0.25)
+    tape = Tape(0.25, 0.25)
     group = Mesh(hosts=2, devices_per_host=1).world()
     gather = Collective(kind="all_gather", elements=1e9, bytes_per_element=2, group=group, role="forward_all_gather")
     weights = (("gathered weights", 2e9),)

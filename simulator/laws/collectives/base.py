@@ -23,7 +23,7 @@ from simulator.world.mesh import Group
 
 __all__ = ["AbstractAlgorithm", "Collective", "CollectiveKind", "Exchange", "Quantization", "Send"]
 
-CollectiveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all"]
+CollectiveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "reduce"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +54,8 @@ class Collective:
     role: str
     """What it is for, as reports name it: ``forward_all_gather``, ``reduce_scatter``, ..."""
     quantization: Quantization | None = None
+    dtype: str = ""
+    """Element type as frameworks name it: bf16, fp16, fp32, fp64, u8, i32, i64."""
 
     @property
     def payload(self) -> float:

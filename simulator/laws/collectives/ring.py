@@ -2,7 +2,8 @@ r"""The ring: every rank sends to its neighbour, n - 1 times 1/n of the payload.
 
 .. math:: T = (n - 1) \alpha + \frac{n - 1}{n} \frac{S}{B}
 
-for all-gather and reduce-scatter, twice that for all-reduce (Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce
+for all-gather and reduce-scatter, twice that for all-reduce; broadcast and reduce pass the whole payload along a chain
+of n - 1 links, so a rank sends (n - 1)/n of it on average too (Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce
 algorithms", section 3).  Over several hosts the rings of all rails together let each rank send 1/p of its bytes to
 the next host and the rest to its neighbour on the host; a chunk that travels once around crosses m - 1 times between
 hosts (NCCL ``src/graph/tuning.cc``, ``nInterSteps``).
@@ -28,7 +29,9 @@ __all__ = ["Ring"]
 class Ring(AbstractAlgorithm):
     """NCCL's ring over all ranks of the group, one ring per rail."""
 
-    supports: ClassVar[frozenset[CollectiveKind]] = frozenset({"all_gather", "reduce_scatter", "all_reduce"})
+    supports: ClassVar[frozenset[CollectiveKind]] = frozenset(
+        {"all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce"}
+    )
 
     def exchanges(self, collective: Collective) -> tuple[Exchange, ...]:
         group, passes = collective.group, ring_factor(collective.kind)

@@ -30,7 +30,10 @@ def algorithm_for(collective: Collective, preferred: str) -> AbstractAlgorithm:
     quantization = collective.quantization
     if quantization is not None:
         return Quantized(_exchange_of_quantized(collective, preferred), quantization)
-    return Direct() if collective.kind == "all_to_all" else ALGORITHMS[preferred]()
+    if collective.kind == "all_to_all":
+        return Direct()
+    # NCCL has no other algorithm for them (src/graph/tuning.cc)
+    return Ring() if collective.kind in ("broadcast", "reduce") else ALGORITHMS[preferred]()
 
 
 def _exchange_of_quantized(collective: Collective, preferred: str) -> AbstractAlgorithm:

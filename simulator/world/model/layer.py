@@ -20,6 +20,8 @@ class Tensor:
     name: str
     """As the implementation registers it, for instance ``model.layers.0.mlp.up_proj.weight``."""
     shape: tuple[int, ...]
+    trainable: bool = True
+    """False for a frozen parameter: it has no gradient and no optimizer state."""
 
     @property
     def elements(self) -> int:

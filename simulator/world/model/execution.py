@@ -1,0 +1,95 @@
+"""In which order one micro-batch visits the modules: what a framework's hooks see.
+
+Forward enters a module, runs what it calls, and leaves it.  Backward mirrors it; within a module its own gradients
+come last.  Under activation checkpointing a block runs its forward again:
+
+* reentrant: the whole block, before its backward is entered;
+* non-reentrant: when the first tensor that was dropped is needed, which is inside the last module that ran; the
+  recompute stops as soon as it has what it needs, so the modules that were then still running are never left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from simulator.world.model.module import Module
+
+__all__ = ["Checkpointing", "Execution", "Mark", "execution"]
+
+MarkKind = Literal["enter", "leave", "abort", "backward", "end_backward", "gradient"]
+
+Checkpointing = Literal["none", "reentrant", "non-reentrant"]
+
+
+class Mark(NamedTuple):
+    """One thing that happens to a module or to a parameter's gradient."""
+
+    kind: MarkKind
+    name: str
+    """Of the module; for a gradient, of the parameter."""
+    recompute: bool = False
+    """Part of a forward that is run again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """One micro-batch."""
+
+    forward: tuple[Mark, ...]
+    backward: tuple[Mark, ...]
+
+
+def execution(
+    root: Module, checkpointing: Checkpointing = "none", is_checkpointed: Callable[[Module], bool] = lambda _: False
+) -> Execution:
+    """Return the marks of one micro-batch.
+
+    Parameters
+    ----------
+    is_checkpointed
+        Which modules are blocks that run again.
+    """
+    blocks = {module.name for module in root.walk() if is_checkpointed(module)} if checkpointing != "none" else set()
+    return Execution(
+        forward=tuple(_forward(root, recompute=False)),
+        backward=tuple(_backward(root, blocks, checkpointing, pending=None)),
+    )
+
+
+def _forward(module: Module, *, recompute: bool) -> Iterator[Mark]:
+    yield Mark("enter", module.name, recompute)
+    for called in module.calls:
+        yield from _forward(called, recompute=recompute)
+    yield Mark("leave", module.name, recompute)
+
+
+def _stopped_early(module: Module) -> Iterator[Mark]:
+    """Forward of *module* that stops inside the last module that it calls."""
+    yield Mark("enter", module.name, recompute=True)
+    for called in module.calls[:-1]:
+        yield from _forward(called, recompute=True)
+    if module.calls:
+        yield from _stopped_early(module.calls[-1])
+    yield Mark("abort", module.name, recompute=True)
+
+
+def _backward(module: Module, blocks: set[str], checkpointing: Checkpointing, pending: Module | None) -> Iterator[Mark]:
+    """Backward of *module*; *pending* is the block whose recompute happens in the last module that it ran."""
+    if module.name in blocks:
+        if checkpointing == "reentrant":
+            yield from _forward(module, recompute=True)
+        else:
+            pending = module
+    yield Mark("backward", module.name)
+    if pending is not None and not module.calls:
+        yield from _stopped_early(pending)
+    for position, called in enumerate(reversed(module.calls)):
+        yield from _backward(called, blocks, checkpointing, pending if position == 0 else None)
+    for tensor in module.parameters if module.normalises else module.parameters[::-1]:
+        # a shared parameter is complete where backward meets it last, in the module that registered it
+        if tensor.trainable and tensor.name.startswith(f"{module.name}." if module.name else ""):
+            yield Mark("gradient", tensor.name)
+    if module.has_input_gradient:
+        yield Mark("end_backward", module.name)
