@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from simulator.schedules.program import Program
-from tests.recorded import as_ddp, as_fsdp1, as_fsdp2, as_zero12, as_zero3
+from tests.recorded import as_ddp, as_fsdp1, as_fsdp2, as_zero3, as_zero12
 from tests.recorded.recording import Recording
 
 SYSTEMS = {

@@ -6,6 +6,7 @@ alone.  ``"auto"`` stands for DeepSpeed's default, as it does when no trainer fi
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,8 +15,9 @@ from msgspec import Meta, field
 from simulator.errors import InputError
 from simulator.world.document import Section, convert, find, read_mapping
 from simulator.world.policy.textbook import TextbookPolicy
+from simulator.world.policy.zero import DeepSpeedPolicy
 
-__all__ = ["DeepSpeedConfig", "load_deepspeed", "textbook_policy"]
+__all__ = ["DeepSpeedConfig", "deepspeed_policy", "load_deepspeed", "textbook_policy"]
 
 Size = Annotated[float, Meta(ge=0)]
 
@@ -56,12 +58,16 @@ class ZeroSection(Section):
     override_module_apply: bool = True
     log_trace_cache_warnings: bool = False
     enable_sanity_checks: bool = False
+    compute_grad_norm: bool = True
+    parameter_alignment: bool = False
 
 
 class DeepSpeedConfig(Section, forbid_unknown_fields=False):
     """The keys of a ``ds_config.json`` that are read."""
 
     zero_optimization: ZeroSection = field(default_factory=ZeroSection)
+    communication_data_type: str | None = None
+    data_types: dict[str, Any] | None = None
     gradient_accumulation_steps: Annotated[int, Meta(ge=1)] | Literal["auto"] | None = None
     train_micro_batch_size_per_gpu: Annotated[int, Meta(ge=1)] | Literal["auto"] | None = None
 
@@ -78,6 +84,26 @@ def load_deepspeed(raw: str | dict[str, Any], beside: Path, key: str) -> DeepSpe
         path = find(raw, beside, "scenarios")
         return convert(_without_auto(read_mapping(path)), DeepSpeedConfig, path)
     return convert(_without_auto(raw), DeepSpeedConfig, beside, key)
+
+
+def deepspeed_policy(config: DeepSpeedConfig, dtype: str) -> DeepSpeedPolicy:
+    """Resolve *config* for a model that computes in *dtype*."""
+    zero = config.zero_optimization
+    same = {
+        field.name: getattr(zero, field.name)
+        for field in fields(DeepSpeedPolicy)
+        if hasattr(zero, field.name) and field.name != "overlap_comm"
+    }
+    sizes = {name: int(value) if isinstance(value, float) else value for name, value in same.items()}
+    overlap = zero.stage == 3 if zero.overlap_comm is None else zero.overlap_comm  # Z12-1
+    return DeepSpeedPolicy(
+        zero_stage=zero.stage,
+        dtype=dtype,
+        overlap_comm=overlap,
+        communication_data_type=config.communication_data_type,
+        grad_accum_dtype=(config.data_types or {}).get("grad_accum_dtype"),
+        **sizes,
+    )
 
 
 def textbook_policy(config: DeepSpeedConfig, prefetch: int, file: object, key: str) -> TextbookPolicy:
