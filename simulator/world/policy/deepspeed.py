@@ -94,7 +94,7 @@ def deepspeed_policy(config: DeepSpeedConfig, dtype: str) -> DeepSpeedPolicy:
         for field in fields(DeepSpeedPolicy)
         if hasattr(zero, field.name) and field.name != "overlap_comm"
     }
-    sizes = {name: int(value) if isinstance(value, float) else value for name, value in same.items()}
+    sizes: dict[str, Any] = {name: int(value) if isinstance(value, float) else value for name, value in same.items()}
     overlap = zero.stage == 3 if zero.overlap_comm is None else zero.overlap_comm  # Z12-1
     return DeepSpeedPolicy(
         zero_stage=zero.stage,
