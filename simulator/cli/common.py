@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 
     from simulator.world.scenario import Scenario, Variant
 
-__all__ = ["chosen", "load", "print_json", "print_tables", "progress", "scenario_options"]
+__all__ = ["chosen", "load", "picture_option", "print_json", "print_tables", "progress", "scenario_options"]
+
+PICTURES = (".png", ".svg", ".pdf")
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -43,7 +46,7 @@ def load(scenario: str, overrides: Sequence[str], topology: str | None) -> Scena
 
 def chosen(scenario: Scenario, names: Sequence[str]) -> tuple[Variant, ...]:
     """Return the variants called *names*, all without names."""
-    return tuple(scenario.variant(name) for name in names) or scenario.variants
+    return tuple(scenario.variant(name) for name in dict.fromkeys(names)) or scenario.variants
 
 
 def print_json(content: Any) -> None:
@@ -55,9 +58,24 @@ def print_tables(*parts: RenderableType) -> None:
     """Write tables and lines; in a pipe as wide as they need."""
     from rich.console import Console
 
-    console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     for part in parts:
         console.print(part)
+
+
+class PicturePath(click.Path):
+    """A file that a figure can be written to."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse what no picture can be written as, before any work is done."""
+        if Path(value).suffix not in PICTURES:
+            self.fail(f"{value!r}: expected a name that ends in {', '.join(PICTURES)}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+picture_option = click.option(
+    "-o", "--output", type=PicturePath(path_type=Path, dir_okay=False), required=True, help="A .png, .svg or .pdf file."
+)
 
 
 @contextmanager

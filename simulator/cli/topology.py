@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from simulator.cli.common import print_json, print_tables
+from simulator.cli.common import picture_option, print_json, print_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,7 +59,7 @@ def show(name: str, hosts: int | None, machine: bool) -> None:
 @topology.command()
 @click.argument("name")
 @hosts_option
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help=".png, .svg, .pdf")
+@picture_option
 def draw(name: str, hosts: int | None, output: Path) -> None:
     """Draw cluster NAME."""
     from simulator.readings.files import write_atomically

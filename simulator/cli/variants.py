@@ -12,6 +12,7 @@ from simulator import __version__
 from simulator.cli.common import (
     chosen,
     load,
+    picture_option,
     print_json,
     print_tables,
     progress,
@@ -57,7 +58,8 @@ def _print_comparison(asked: Scenario, results: list[dict[str, Any]]) -> None:
     from simulator.readings.table import comparison, exposed_by, notes
 
     mesh = asked.mesh
-    title = f"{asked.name}: {mesh.ranks} x {asked.accelerator.name}, {asked.tokens_per_step} tokens per GPU and step"
+    cluster = f"{asked.cluster.hosts} x {asked.cluster.name} = {mesh.ranks} x {asked.accelerator.name}"
+    title = f"{asked.name}; {cluster}"
     print_tables(
         comparison(results, title),
         exposed_by(results, "exposed_by_collective", "Exposed communication by collective [ms]"),
@@ -81,9 +83,13 @@ def _write_all(out: Path, asked: Scenario, outcomes: tuple[Outcome, ...], conten
             write_atomically(out / f"timeline-{stem}.png", figure.savefig)
             write_json(out / f"trace-{stem}.json", chrome_trace(outcome.timeline, outcome.readings(), name))
             done()
-    figure = exposed_figure(content["results"], f"Exposed communication, {asked.name}")
+    figure = exposed_figure(content["results"], _exposed_title(asked))
     write_atomically(out / "exposed.png", figure.savefig)
     write_json(out / "report.json", content)
+
+
+def _exposed_title(asked: Scenario) -> str:
+    return f"Exposed communication, {asked.name}, {asked.cluster.hosts} x {asked.cluster.name}"
 
 
 def _finding(outcome: Outcome) -> str:
@@ -192,7 +198,7 @@ def trace(
 @click.command()
 @scenario_options
 @click.option("--kind", type=click.Choice(["timeline", "exposed", "topology"]), default="exposed", show_default=True)
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help=".png, .svg, .pdf")
+@picture_option
 def plot(
     scenario: str, overrides: tuple[str, ...], topology: str | None, names: tuple[str, ...], kind: str, output: Path
 ) -> None:
@@ -211,6 +217,6 @@ def plot(
         figure = timeline_figure(outcome.timeline.classes[0], outcome.reading, _finding(outcome))
     else:
         results = [outcome.result.as_json() for outcome in compare(asked, variants)]
-        figure = exposed_figure(results, f"Exposed communication, {asked.name}")
+        figure = exposed_figure(results, _exposed_title(asked))
     write_atomically(output, figure.savefig)
     print_tables(f"written to {output}")

@@ -52,7 +52,7 @@ def simulate(ready: Stage) -> Timeline:
     classes = tuple(player.timeline() for player in players)
     step_time = max((span.end for item in classes for span in item.spans), default=0.0)
     _check_work_bound(network.carried, ready.links, step_time)
-    return Timeline(classes=classes, step_time=step_time, carried=tuple(network.carried))
+    return Timeline(classes=classes, step_time=step_time, links=ready.links, carried=tuple(network.carried))
 
 
 def _check_work_bound(carried: Sequence[float], links: Sequence[Link], step_time: float) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from simulator.laws.collectives.fabric import Link
 from simulator.schedules.program import Event, Launch, Program, Reason
 
 __all__ = ["ClassTimeline", "HostWait", "MemoryChange", "Released", "Span", "Timeline"]
@@ -98,5 +99,16 @@ class Timeline:
     classes: tuple[ClassTimeline, ...]
     step_time: float
     """[s]"""
+    links: tuple[Link, ...]
+    """Of the stage."""
     carried: tuple[float, ...]
-    """Bytes that each link of the stage carried [B]."""
+    """Bytes that each of them carried [B]."""
+
+    def utilisation(self) -> dict[str, float]:
+        """Fraction of the step that the busiest link of each kind needs at full rate; unused kinds are left out."""
+        busy: dict[str, float] = {}
+        for link, amount in zip(self.links, self.carried, strict=True):
+            if amount:
+                share = amount / link.bandwidth / self.step_time
+                busy[link.kind] = max(busy.get(link.kind, 0.0), share)
+        return dict(sorted(busy.items(), key=lambda item: -item[1]))

@@ -47,8 +47,8 @@ class Rates:
     """By kind of work [FLOP/s]."""
     memory: float
     """[B/s]; infinite where traffic is contained in a measured rate."""
-    numbers: tuple[Number, ...]
-    """The catalogue numbers that these rates rest on."""
+    numbers: Mapping[str, tuple[Number, ...]]
+    """The catalogue numbers that the rate of each kind of work rests on."""
 
 
 def rates(accelerator: Accelerator, precision: str, achieved: float | None = None) -> Rates:
@@ -60,26 +60,24 @@ def rates(accelerator: Accelerator, precision: str, achieved: float | None = Non
         The accelerator has no peak for this precision.
     """
     if achieved is not None:
-        return Rates(flop={"matrix": achieved, "attention": achieved}, memory=float("inf"), numbers=())
+        return Rates(flop={"matrix": achieved, "attention": achieved}, memory=float("inf"), numbers={})
     if precision not in accelerator.peak_flops:
         raise UnknownNameError(
             f"precision of {accelerator.name}", precision, accelerator.peak_flops, key="training.precision"
         )
     peak = accelerator.peak_flops[precision]
-    used = (
-        peak,
-        accelerator.matrix_efficiency,
-        accelerator.attention_efficiency,
-        accelerator.memory_bandwidth,
-        accelerator.memory_efficiency,
-    )
+    memory = (accelerator.memory_bandwidth, accelerator.memory_efficiency)
     return Rates(
         flop={
             "matrix": peak.value * accelerator.matrix_efficiency.value,
             "attention": peak.value * accelerator.attention_efficiency.value,
         },
         memory=accelerator.memory_bandwidth.value * accelerator.memory_efficiency.value,
-        numbers=used,
+        numbers={
+            "matrix": (peak, accelerator.matrix_efficiency, *memory),
+            "attention": (peak, accelerator.attention_efficiency),
+            "memory": memory,
+        },
     )
 
 

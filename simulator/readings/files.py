@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import secrets
 from collections.abc import Callable
@@ -16,12 +17,19 @@ def write_atomically(path: Path, writer: Callable[[Path], object]) -> None:
     The temporary name has the suffix of *path*, by which libraries choose a format.  If *writer* fails or is
     interrupted, nothing of it stays and an older file at *path* is as it was.
 
+    Raises
+    ------
+    OSError
+        The folder does not exist or cannot be written to.
+
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     write_atomically(Path(folder) / "answer.txt", lambda path: path.write_text("42"))
     ...     [(path.name, path.read_text()) for path in Path(folder).iterdir()]
     [('answer.txt', '42')]
     """
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "no such folder", str(path.parent))
     temporary = path.with_name(f".writing-{secrets.token_hex(8)}{path.suffix}")
     try:
         writer(temporary)

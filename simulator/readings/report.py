@@ -11,7 +11,7 @@ from typing import Any
 
 from simulator.clock.timeline import Timeline
 from simulator.errors import BrokenLawError
-from simulator.laws.kernels import rates
+from simulator.laws.kernels import Kernel, rates
 from simulator.laws.memory import model_states
 from simulator.laws.price import cost
 from simulator.readings.exposure import Exposure
@@ -48,6 +48,8 @@ class Result:
     exposed_by_cause: Mapping[str, float]
     exposed_by_collective: Mapping[str, float]
     communication_time: float
+    links: Mapping[str, float]
+    """Utilisation by kind of link, busiest first."""
     volume: Mapping[str, float]
     memory: Mapping[str, Any]
     cost: Mapping[str, float] | None
@@ -99,6 +101,7 @@ def summarise(
         exposed_by_cause=reading.by_cause(),
         exposed_by_collective=reading.by_collective(),
         communication_time=reading.communication,
+        links=timeline.utilisation() if step else {},
         volume={
             "sent_per_rank": traffic.intra_host + traffic.inter_host,
             "intra_host_per_rank": traffic.intra_host,
@@ -108,7 +111,7 @@ def summarise(
         },
         memory=_memory(memory_of(scenario, variant, timeline)),
         cost=_cost(scenario, step, reading.stalled),
-        assumed=_assumed(scenario),
+        assumed=_assumed(scenario, timeline),
     )
 
 
@@ -155,9 +158,16 @@ def _cost(scenario: Scenario, step: float, stalled: float) -> dict[str, float] |
     return cost(scenario.per_gpu_hour, ranks, step, stalled, float(scenario.tokens_per_step * ranks))
 
 
-def _assumed(scenario: Scenario) -> tuple[str, ...]:
+def _assumed(scenario: Scenario, timeline: Timeline) -> tuple[str, ...]:
     """Names of the numbers without a source that the result rests on."""
     at = rates(scenario.accelerator, scenario.training.precision, scenario.achieved)
-    links = [number for link in scenario.cluster.links for number in link.numbers()]
-    used = [*at.numbers, scenario.accelerator.memory, *links]
-    return tuple(number.name for number in used if number.basis == "assumed")
+    kernels = [item for item in timeline.classes[0].program.operations if isinstance(item, Kernel)]
+    kinds = dict.fromkeys(work.kind for kernel in kernels if kernel.time is None for work in kernel.works)
+    loaded = timeline.utilisation() if timeline.step_time else {}
+    links = [link for link in scenario.cluster.links if link.name in loaded]
+    used = [
+        *(number for kind in kinds for number in at.numbers.get(kind, ())),
+        scenario.accelerator.memory,
+        *(number for link in links for number in link.numbers()),
+    ]
+    return tuple(dict.fromkeys(number.name for number in used if number.basis == "assumed"))

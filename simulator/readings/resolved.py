@@ -50,16 +50,22 @@ def resolved_tables(content: Mapping[str, Any]) -> Iterable[Table]:
     settings = Table(title=content["name"], title_justify="left", show_header=False)
     for section in ("model", "training", "topology"):
         for key, value in content[section].items():
-            settings.add_row(f"{section}.{key}", f"{value:,}" if isinstance(value, int | float) else str(value))
+            settings.add_row(f"{section}.{key}", _shown(value))
         settings.add_section()
     yield settings
     variants = Table(title="Variants", title_justify="left")
     for key in content["variants"][0]:
         variants.add_column(key.replace("_", " "))
     for item in content["variants"]:
-        variants.add_row(*(str(value) for value in item.values()))
+        variants.add_row(*(_shown(value) for value in item.values()))
     yield variants
     yield numbers_table(Number(**item) for item in content["numbers"])
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
 def numbers_table(numbers: Iterable[Number]) -> Table:

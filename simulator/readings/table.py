@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
@@ -17,20 +18,29 @@ __all__ = ["comparison", "exposed_by", "memory_table", "notes", "program_table",
 
 GB = 1e9
 
+SAME = 1.01  # definition: steps within one percent of each other are called equally fast
+
+TIGHT = 0.9  # definition: allocator, CUDA context and NCCL buffers want about a tenth of the memory
+
 
 def comparison(results: Sequence[Mapping[str, Any]], title: str) -> Table:
-    """One line per variant: time, exposed communication, volume, memory, throughput."""
+    """One line per variant: time, exposed communication, volume, memory, throughput, cost.
+
+    Variants that fit and are within one percent of the fastest of them stand out.
+    """
+    priced = any(result["cost"] for result in results)
     table = _table(title)
     table.add_column("variant", no_wrap=True)
     for heading in (
-        "step\n[s]", "compute\n[s]", "exposed\n[s]", "exposed\n[%]", "comm.\n[s]", "volume\n[Ψ]",
-        "in host\n[GB/rank]", "between\n[GB/rank]", "memory\n[GB]", "fits", "tokens/s\n/GPU", "MFU\n[%]",
+        "step\n[s]", "compute\n[s]", "exposed\n[s]", "exposed\n[%]", "comm.\n[s]", "busiest link\n[% of step]",
+        "volume\n[Ψ]", "in host\n[GB/GPU]", "between\n[GB/GPU]", "memory\n[GB]", "fits", "tokens\n/s/GPU", "MFU\n[%]",
+        *(["cost [$\n/Gtoken]"] if priced else []),
     ):  # fmt: skip
         table.add_column(escape(heading), justify="right", no_wrap=True)
-    fastest = min((result["step_time"] for result in results if result["memory"]["fits"]), default=None)
+    fastest = min((result["step_time"] for result in results if result["memory"]["fits"]), default=0.0)
     for result in results:
-        style = "bold green" if result["memory"]["fits"] and result["step_time"] == fastest else None
-        table.add_row(result["name"], *_cells(result), style=style)
+        as_good = result["memory"]["fits"] and result["step_time"] <= fastest * SAME
+        table.add_row(result["name"], *_cells(result), style="bold green" if as_good else None)
     return table
 
 
@@ -43,14 +53,26 @@ def _cells(result: Mapping[str, Any]) -> Iterable[str]:
         f"{stalled:.3f}",
         f"{100 * stalled / step:.1f}" if step else "-",
         f"{result['communication_time']:.3f}",
+        *_busiest(result["links"]),
         f"{volume['in_psi']:.2f}",
         f"{volume['intra_host_per_rank'] / GB:.1f}",
         f"{volume['inter_host_per_rank'] / GB:.1f}",
         f"{memory['peak'] / GB:.1f}",
-        "yes" if memory["fits"] else "[red]no[/red]",
+        _fits(memory),
         f"{result['tokens_per_second_per_gpu']:.0f}",
         f"{100 * result['mfu']:.1f}",
+        *([f"{result['cost']['per_billion_tokens']:.0f}"] if result["cost"] else []),
     )
+
+
+def _busiest(links: Mapping[str, float]) -> Iterator[str]:
+    yield next((f"{name} {100 * share:.0f}" for name, share in links.items()), "-")
+
+
+def _fits(memory: Mapping[str, Any]) -> str:
+    if not memory["fits"]:
+        return "[red]no[/red]"
+    return "[yellow]tight[/yellow]" if memory["peak"] > TIGHT * memory["capacity"] else "yes"
 
 
 def exposed_by(results: Sequence[Mapping[str, Any]], key: str, title: str) -> Table:
@@ -137,7 +159,7 @@ def program_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
 
 def _table(title: str) -> Table:
     # units stand in square brackets, which rich would take for markup
-    return Table(title=escape(title), title_justify="left", title_style="bold")
+    return Table(title=escape(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
 
 
 def _seconds(value: float) -> str:

@@ -56,7 +56,7 @@ def find(reference: str, beside: Path | None, shipped: str, suffix: str = "") ->
             if candidate.is_file():
                 return candidate
     if suffix and "/" not in reference and not reference.endswith(suffix):
-        known = [path.stem for path in data_directory(shipped).glob(f"*{suffix}")]
+        known = [path.stem for path in data_directory(shipped).glob(f"*{suffix}") if path.stem != "sources"]
         raise UnknownNameError(f"name in {shipped}/", reference, known, file=beside)
     raise InputError("no such file", file=beside, value=reference, remedy="give a path relative to this file")
 

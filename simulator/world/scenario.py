@@ -6,7 +6,7 @@ cross-reference.  What it returns can be simulated; what cannot be is refused he
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -66,7 +66,8 @@ class TopologySection(Section):
     hosts: Count | None = None
     accelerators_per_host: Count | None = None
     accelerator: str | None = None
-    links: dict[str, LinkOverride] = field(default_factory=dict)
+    links: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What to change on which kind of link: see :class:`LinkOverride`."""
     algorithm: str = "ring"
     """How all-gather, reduce-scatter and all-reduce are carried out."""
 
@@ -221,6 +222,11 @@ def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
         _apply(raw, override, file)
     section = convert(raw, ScenarioSection, file)
     cluster = _cluster(section.topology, file)
+    if section.compute.achieved is None:
+        known = cluster.accelerator.peak_flops
+        _known(
+            f"precision of {cluster.accelerator.name}", section.training.precision, known, file, "training.precision"
+        )
     training = Training(
         micro_batch=section.training.micro_batch,
         gradient_accumulation=section.training.gradient_accumulation,
@@ -250,20 +256,30 @@ def _apply(raw: dict[str, Any], override: str, file: Path) -> None:
     *path, last = key.split(".")
     place: Any = raw
     for step in path:
-        place = place.setdefault(step, {}) if isinstance(place, dict) else None
+        place = _inside(place, step)
     if not isinstance(place, dict):
         raise InputError("leads into something that is not a mapping", file=file, key=f"--set {key}")
     place[last] = parse_mapping(f"value: {text}", f"--set {key}")["value"]
 
 
+def _inside(place: Any, step: str) -> Any:
+    """Go to a key of a mapping, or to the entry of a list that is called so."""
+    if isinstance(place, list):
+        return next((item for item in place if isinstance(item, dict) and item.get("name") == step), None)
+    return place.setdefault(step, {}) if isinstance(place, dict) else None
+
+
 def _cluster(section: TopologySection, file: Path) -> Cluster:
+    overrides = {
+        name: convert(raw, LinkOverride, file, f"topology.links.{name}") for name, raw in section.links.items()
+    }
     return load_cluster(
         section.cluster,
         file,
         hosts=section.hosts,
         accelerators_per_host=section.accelerators_per_host,
         accelerator_name=section.accelerator,
-        overrides=section.links,
+        overrides=overrides,
     )
 
 
@@ -304,7 +320,7 @@ def _schedule(item: VariantSection, file: Path, key: str) -> str:
     return _known("schedule", schedule, SCHEDULES, file, f"{key}.schedule")
 
 
-def _known(what: str, name: str, names: Sequence[str], file: Path, key: str) -> str:
+def _known(what: str, name: str, names: Iterable[str], file: Path, key: str) -> str:
     if name not in names:
         raise UnknownNameError(what, name, names, file=file, key=key)
     return name

@@ -96,7 +96,7 @@ def test_two_transfers_share_a_link_and_the_longer_goes_on_alone():
     short  ==== ====
     """
     env = simpy.Environment()
-    network = Network(env, [Link(name="link", bandwidth=1.0)])
+    network = Network(env, [Link(name="link", kind="link", bandwidth=1.0)])
     ends = {}
 
     def carry(name, payload):

@@ -95,7 +95,7 @@ def test_a13_a_second_communicator_on_a_link_of_its_own_hides_all_reductions_but
     )
     disjoint = replace(
         ready,
-        links=(*ready.links, Link(name="own", bandwidth=1e9)),
+        links=(*ready.links, Link(name="own", kind="own", bandwidth=1e9)),
         classes=(replace(ready.classes[0], phases=phases),),
     )
     forward, end = phase_times(simulate(disjoint).classes[0])

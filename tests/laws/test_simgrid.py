@@ -15,7 +15,7 @@ TOLERANCE = 1e-9
 def finished(case):
     """Finish times of the flows: each waits for its latency, then shares links max-min fairly."""
     env = simpy.Environment()
-    links = [Link(name=link["name"], bandwidth=link["capacity"]) for link in case["links"]]
+    links = [Link(name=link["name"], kind="link", bandwidth=link["capacity"]) for link in case["links"]]
     number = {link.name: index for index, link in enumerate(links)}
     latency = {link["name"]: link["latency"] for link in case["links"]}
     network = Network(env, links)

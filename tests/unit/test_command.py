@@ -186,6 +186,11 @@ MISTAKES = {
         "deepspeed: {train_micro_batch_size_per_gpu: 7}, schedule: textbook",
         ["train_micro_batch_size_per_gpu", "7", "the scenario says 1"],
     ),
+    "more positions than the model has": (
+        "sequence_length: 16, layers: [{name: layer, count: 2, parameters: 1e6}]",
+        "sequence_length: 2048, config: models/gpt2-xl.json",
+        ["model.sequence_length", "2048", "1024"],
+    ),
     "precision that the GPU lacks": ("hosts: 2", "hosts: 2, accelerator: v100-sxm-32gb", ["bf16", "v100-sxm-32gb"]),
 }  # fmt: skip
 
@@ -214,10 +219,26 @@ def test_the_good_scenario_of_these_tests_is_good(tmp_path):
     (("run", MAIN, "--set", "topology.hosts"), "KEY=VALUE"),
     (("run", MAIN, "--set", "topology.hosts=zero"), "topology.hosts"),
     (("run", MAIN, "--set", "topology.hosts.more=1"), "not a mapping"),
+    (("run", MAIN, "--set", "topology.links.network.bandwidth=100"), "topology.links.network.bandwidth"),
+    (("trace", MAIN, "-o", "nowhere/trace.json"), "nowhere"),
     (("topology", "show", "dgx-h10"), "did you mean 'dgx-h100'?"),
 ])  # fmt: skip
 def test_wrong_arguments_are_one_line_too(arguments, expected):
     assert expected in refused(*arguments)
+
+
+def test_a_picture_of_an_unknown_format_is_refused_before_any_work():
+    done = zerosim("plot", MAIN, "-o", "picture.foo")
+    assert done.returncode == 2
+    assert "expected a name that ends in .png, .svg, .pdf" in done.stderr
+
+
+def test_a_variant_can_be_changed_by_its_name():
+    base = json.loads(zerosim("run", MAIN, "--variant", "zero3", "--json").stdout)["results"]
+    deeper = json.loads(
+        zerosim("run", MAIN, "--variant", "zero3", "--set", "variants.zero3.prefetch=0", "--json").stdout
+    )["results"]
+    assert deeper[0]["exposed"]["stalled"] > base[0]["exposed"]["stalled"]
 
 
 def test_two_ranks_without_a_route_are_an_input_error(tmp_path):

@@ -37,6 +37,8 @@ class Link:
     """One direction of a link, or of a kind of links that carry equal traffic."""
 
     name: str
+    kind: str
+    """Name of its :class:`~simulator.world.topology.cluster.LinkKind`."""
     bandwidth: float
     """[B/s]"""
 
@@ -94,7 +96,7 @@ class ClassFabric(AbstractFabric):
         self._cluster = cluster
         self._graph = sample(cluster)
         kinds = {name: data["bandwidth"] for _, _, data in self._graph.edges(data=True) for name in [data["kind"]]}
-        self.links = tuple(Link(name=name, bandwidth=kinds[name]) for name in sorted(kinds))
+        self.links = tuple(Link(name=name, kind=_kind(name), bandwidth=kinds[name]) for name in sorted(kinds))
         self._number = {link.name: index for index, link in enumerate(self.links)}
         self._routes: dict[tuple[int, int], _Route] = {}
 
@@ -167,8 +169,10 @@ class FullFabric(AbstractFabric):
         self._cluster = cluster
         self._graph = graph(cluster)
         edges = sorted(self._graph.edges)
+        data = [self._graph.edges[edge] for edge in edges]
         self.links = tuple(
-            Link(name=_edge_name(edge), bandwidth=self._graph.edges[edge]["bandwidth"]) for edge in edges
+            Link(name=_edge_name(edge), kind=_kind(item["kind"]), bandwidth=item["bandwidth"])
+            for edge, item in zip(edges, data, strict=True)
         )
         self._number = {edge: index for index, edge in enumerate(edges)}
         self._routes: dict[tuple[int, int], _Route] = {}
@@ -234,6 +238,11 @@ def _peers(send: Send, position: int, group: Group) -> Iterator[tuple[float, int
         hops = range(1, m) if send.hosts is None else [send.hosts]
         for hop in hops:
             yield 1 / len(hops), (host + hop) % m * p + index
+
+
+def _kind(direction: str) -> str:
+    """Return the kind of link that *direction* (``network:nic>leaf``) is one of."""
+    return direction.split(":", maxsplit=1)[0]
 
 
 def _edge_name(edge: tuple[tuple[str, int, int], tuple[str, int, int]]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from simulator.errors import UnknownNameError
+from simulator.errors import InputError, UnknownNameError
 from simulator.world.document import convert, read_mapping
 from simulator.world.model.gpt2 import GPT2Config, gpt2_layers
 from simulator.world.model.layer import Layer
@@ -20,7 +20,13 @@ def _llama(raw: dict[str, Any], path: Path, sequence_length: int, element_bytes:
 
 
 def _gpt2(raw: dict[str, Any], path: Path, sequence_length: int, element_bytes: int) -> tuple[Layer, ...]:
-    return gpt2_layers(convert(raw, GPT2Config, path), sequence_length, element_bytes)
+    config = convert(raw, GPT2Config, path)
+    if sequence_length > config.n_positions:
+        remedy = f"use at most {config.n_positions}"
+        raise InputError(
+            "the model has no more positions", key="model.sequence_length", value=sequence_length, remedy=remedy
+        )
+    return gpt2_layers(config, sequence_length, element_bytes)
 
 
 FAMILIES: dict[str, Callable[[dict[str, Any], Path, int, int], tuple[Layer, ...]]] = {"llama": _llama, "gpt2": _gpt2}
