@@ -22,10 +22,33 @@ from typing import Final
 
 from simulator.world.scenario import ELEMENT_BYTES
 
-__all__ = ["OPTIMIZER_BYTES", "model_states"]
+__all__ = ["OPTIMIZER_BYTES", "model_states", "sharded_states"]
+
+FP32: Final = 4
+"""definition: bytes."""
 
 OPTIMIZER_BYTES: Final = {"bf16": 12, "fp16": 12, "fp32": 8}
 """definition: fp32 master copy (mixed precision only), momentum and variance of Adam, per parameter."""
+
+
+def sharded_states(elements: float, weights_over: int, gradients_over: int, optimizer_over: int) -> dict[str, float]:
+    """Bytes that a rank of PyTorch's FSDP or DDP keeps: everything in fp32, mixed precision only in flight.
+
+    Parameters
+    ----------
+    weights_over, gradients_over, optimizer_over
+        Ranks that each is divided by; 1 for whole.
+
+    Examples
+    --------
+    >>> sum(sharded_states(8e9, 64, 64, 64).values()) / 1e9
+    2.0
+    """
+    return {
+        "weights": FP32 * elements / weights_over,
+        "gradients": FP32 * elements / gradients_over,
+        "optimizer states": 2 * FP32 * elements / optimizer_over,
+    }
 
 
 def model_states(elements: float, precision: str, zero_stage: int, ranks: int, secondary: int = 1) -> dict[str, float]:

@@ -105,10 +105,14 @@ def exposure(timeline: ClassTimeline) -> Exposure:
     """Read the exposed communication off what one rank class did."""
     compute_stream = [span for span in timeline.spans if span.launch.stream == COMPUTE]
     is_copy = [isinstance(item, Kernel) and item.is_copy for item in timeline.program.operations]
-    kernels = [span for span in compute_stream if not is_copy[span.launch.operation]]
+    communicates = [isinstance(item, Collective) for item in timeline.program.operations]
+    kernels = [
+        span
+        for span in compute_stream
+        if not is_copy[span.launch.operation] and not communicates[span.launch.operation]
+    ]
     copies = [span for span in compute_stream if is_copy[span.launch.operation]]
     stalls = tuple(_Charging(timeline).stalls(compute_stream))
-    communicates = [isinstance(item, Collective) for item in timeline.program.operations]
     busy = merged((span.start, span.end) for span in timeline.spans if communicates[span.launch.operation])
     return Exposure(
         compute=sum(span.end - span.start for span in kernels),
@@ -169,17 +173,20 @@ class _Charging:
         self._needed = _needed_by(timeline)
 
     def stalls(self, compute: Sequence[Span]) -> Iterator[Stall]:
-        """Yield the charged pieces in order of time."""
+        """Yield the charged pieces in order of time; a collective in the compute stream itself is a stall too."""
+        operations = self._timeline.program.operations
         idle_from = 0.0
         for span in compute:
-            if span.start > idle_from:
-                yield from self._stretch(span, idle_from)
+            if isinstance(operations[span.launch.operation], Collective):
+                yield from self._laid(self._chain(_Need(span.end, span), idle_from), idle_from, span.end)
+            elif span.start > idle_from:
+                yield from self._laid(self._released(span, idle_from), idle_from, span.start)
             idle_from = span.end
 
-    def _stretch(self, span: Span, begin: float) -> Iterator[Stall]:
-        """Lay the pieces of the stretch before *span* side by side; charges come last moment first."""
-        at, end = begin, span.start
-        charges = [charge for charge in self._released(span, begin) if charge.length > 0]
+    def _laid(self, charged: Iterable[_Charge], begin: float, end: float) -> Iterator[Stall]:
+        """Lay charges, which come last moment first, side by side from *begin* to *end*."""
+        at = begin
+        charges = [charge for charge in charged if charge.length > 0]
         for index, charge in enumerate(reversed(charges)):
             until = end if index == len(charges) - 1 else at + charge.length  # the last one takes up the rounding
             yield Stall(at, until, charge.cause, *self._names(charge.span))
@@ -206,7 +213,7 @@ class _Charging:
         """Charge the time from *begin* until *need*: to its span, to what that needed, and so on."""
         while need is not None and need.at > begin:
             span = need.span
-            if span is None or span.launch.stream == COMPUTE:
+            if span is None or self._computes(span):
                 yield _Charge(need.at - begin, "host bound", None)
                 return
             if need.at > span.end:
@@ -243,6 +250,10 @@ class _Charging:
         late = [delay for delay in delays if delay.until > floor]
         return sorted(late, key=lambda delay: (-delay.until, CAUSES.index(delay.cause))), need
 
+    def _computes(self, span: Span) -> bool:
+        operation = self._timeline.program.operations[span.launch.operation]
+        return span.launch.stream == COMPUTE and isinstance(operation, Kernel)
+
     def _need(self, at: float, event: Event) -> _Need:
         return _Need(at, self._timeline.at_event(event))
 
@@ -274,6 +285,7 @@ def _needed_by(timeline: ClassTimeline) -> list[int]:
         in_stream[span.launch.stream].append(span)
     seen = dict.fromkeys(in_stream, 0)
     for position, kernel in enumerate(in_stream[COMPUTE]):
+        needed[kernel.number] = position
         events = _data(kernel)
         while events:
             event = events.pop()

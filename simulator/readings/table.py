@@ -159,7 +159,14 @@ def program_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
 
 def _table(title: str) -> Table:
     # units stand in square brackets, which rich would take for markup
-    return Table(title=escape(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    return Table(
+        title=escape(title),
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
 
 
 def _seconds(value: float) -> str:

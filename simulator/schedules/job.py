@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
 from simulator.laws.collectives.base import Collective, CollectiveKind
 from simulator.laws.kernels import Kernel
+from simulator.schedules.program import Memory
 from simulator.schedules.tape import Tape
 from simulator.world.mesh import Group, Mesh
 from simulator.world.model.execution import Execution
@@ -48,6 +49,8 @@ class Job:
     """By module name and ``forward``, ``recompute`` or ``backward``; a module without own work is left out."""
     optimizer: Kernel
     """Update of what this rank owns."""
+    activations: Mapping[tuple[str, str], tuple[Memory, Memory]] = field(default_factory=dict)
+    """Memory that a module's kernel takes and gives back, by the same keys as ``kernels``."""
     costs: HostCosts = HostCosts()
 
     @cached_property
@@ -78,7 +81,8 @@ class Job:
         """Launch the kernel of *module*, if it has work of its own."""
         kernel = self.kernels.get((module, direction))
         if kernel is not None:
-            tape.launch(kernel, stream, label=module)
+            takes, gives = self.activations.get((module, direction), ((), ()))
+            tape.launch(kernel, stream, label=module, takes=takes, gives=gives)
 
 
 def collective(kind: CollectiveKind, elements: float, dtype: str, group: Group, role: str) -> Collective:

@@ -8,7 +8,7 @@ basis ``assumed`` that it used.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from simulator.errors import InputError, UnknownNameError
 from simulator.units import quantity
 from simulator.world.document import Section, convert, data_directory, read_mapping
 
-__all__ = ["Accelerator", "Basis", "Number", "accelerator", "number", "sources"]
+__all__ = ["Accelerator", "Basis", "Host", "Number", "accelerator", "number", "python_host", "sources"]
 
 Basis = Literal["datasheet", "measured", "published", "derived", "assumed", "chosen"]
 
@@ -114,6 +114,52 @@ class Accelerator:
             self.attention_efficiency,
             self.memory_efficiency,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The thread that launches: Python and the framework on one CPU core."""
+
+    kernel: Number
+    """Per launched kernel [s]."""
+    collective: Number
+    """Per launched collective [s]."""
+    hook: Number
+    """Per hook that a framework runs on a module or gradient [s]."""
+
+    def numbers(self) -> tuple[Number, ...]:
+        """Every number of the host."""
+        return (self.kernel, self.collective, self.hook)
+
+    def with_chosen(self, times: Mapping[str, float]) -> Host:
+        """Return a host on which *times* [s] take the place of the catalogue's."""
+        chosen = {
+            name: Number(value=time, name=f"host.{name}_time", unit="s", basis="chosen") for name, time in times.items()
+        }
+        return replace(self, **chosen)
+
+
+class HostSection(Section):
+    """A file of ``topologies/hosts``."""
+
+    kind: Literal["host"]
+    title: str
+    read: dict[str, str]
+    kernel: dict[str, Any]
+    collective: dict[str, Any]
+    hook: dict[str, Any]
+
+
+@cache
+def python_host() -> Host:
+    """Load ``topologies/hosts/python.yaml``: eager PyTorch."""
+    path = data_directory("topologies") / "hosts" / "python.yaml"
+    section = convert(read_mapping(path), HostSection, path)
+    return Host(
+        kernel=number(section.kernel, "s", "python.kernel", path),
+        collective=number(section.collective, "s", "python.collective", path),
+        hook=number(section.hook, "s", "python.hook", path),
+    )
 
 
 class AcceleratorSection(Section):

@@ -15,12 +15,12 @@ from msgspec import Meta, field
 
 from simulator.errors import InputError, UnknownNameError
 from simulator.units import Duration, FlopRate, Price
-from simulator.world.catalog import Accelerator
+from simulator.world.catalog import Accelerator, Host, python_host
 from simulator.world.document import Section, convert, find, parse_mapping, read_mapping
 from simulator.world.mesh import Mesh
-from simulator.world.model.explicit import LayerSection, explicit_layers
-from simulator.world.model.huggingface import layers_from_config
-from simulator.world.model.layer import Layer, Model
+from simulator.world.model.explicit import LayerSection, explicit
+from simulator.world.model.huggingface import model_from_config
+from simulator.world.model.module import Model
 from simulator.world.policy.deepspeed import DeepSpeedConfig, load_deepspeed, textbook_policy
 from simulator.world.policy.textbook import TextbookPolicy
 from simulator.world.topology.cluster import Cluster, Count, LinkOverride, load_cluster
@@ -82,8 +82,14 @@ class ComputeSection(Section):
 class HostSection(Section):
     """``host``: what the launching thread costs."""
 
-    launch_time: Duration = Duration(0)
-    """Per launched operation."""
+    launch_time: Duration | None = None
+    """Per launched operation, whatever it is; the textbook schedule has an instantaneous host by default."""
+    kernel_time: Duration | None = None
+    """Per launched kernel."""
+    collective_time: Duration | None = None
+    """Per launched collective."""
+    hook_time: Duration | None = None
+    """Per hook that a framework runs on a module or gradient."""
 
 
 class PriceSection(Section):
@@ -161,7 +167,9 @@ class Scenario:
     achieved: float | None
     """Measured compute rate instead of the roofline [FLOP/s]."""
     launch_time: float
-    """Host time per launched operation [s]."""
+    """Host time per operation that the textbook schedule launches [s]."""
+    host: Host
+    """Host times of the frameworks' schedules."""
     per_gpu_hour: float | None
     """[US$/h]"""
     all_ranks: bool
@@ -241,12 +249,23 @@ def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
         cluster=cluster,
         algorithm=_known("algorithm", section.topology.algorithm, ALGORITHMS, file, "topology.algorithm"),
         achieved=None if section.compute.achieved is None else float(section.compute.achieved),
-        launch_time=float(section.host.launch_time),
+        launch_time=float(section.host.launch_time or 0.0),
+        host=_host(section.host),
         per_gpu_hour=None if section.prices is None else float(section.prices.per_gpu_hour),
         all_ranks=section.run.ranks == "all",
         variants=_variants(section, training, cluster, file),
         raw=raw,
     )
+
+
+def _host(section: HostSection) -> Host:
+    """Catalogue numbers, where the scenario does not give its own."""
+    chosen = {
+        "kernel": section.launch_time if section.kernel_time is None else section.kernel_time,
+        "collective": section.launch_time if section.collective_time is None else section.collective_time,
+        "hook": section.hook_time,
+    }
+    return python_host().with_chosen({name: float(time) for name, time in chosen.items() if time is not None})
 
 
 def _apply(raw: dict[str, Any], override: str, file: Path) -> None:
@@ -289,17 +308,18 @@ def _model(section: ModelSection, element_bytes: int, file: Path) -> Model:
         raise InputError("expected either 'config' or 'layers'", file=file, key="model", remedy=remedy)
     if section.config is not None:
         path = find(section.config, file, "scenarios", ".json")
-        layers: tuple[Layer, ...] = layers_from_config(path, section.sequence_length, element_bytes)
+        root, layers = model_from_config(path, section.sequence_length, element_bytes)
         name = section.name or path.stem
     else:
-        layers, name = explicit_layers(section.layers or [], element_bytes), section.name or "explicit layers"
+        root, layers = explicit(section.layers or [], element_bytes)
+        name = section.name or "explicit layers"
     if not any(layer.elements for layer in layers):
         raise InputError("the model is empty", file=file, key="model", remedy="give it layers with parameters")
     names = [layer.name for layer in layers]
     if len(set(names)) < len(names):
         twice = next(item for item in names if names.count(item) > 1)
         raise InputError("the name stands twice", file=file, key="model.layers", value=twice)
-    return Model(name=name, sequence_length=section.sequence_length, layers=layers)
+    return Model(name=name, sequence_length=section.sequence_length, layers=layers, root=root)
 
 
 def _variants(section: ScenarioSection, training: Training, cluster: Cluster, file: Path) -> tuple[Variant, ...]:

@@ -16,7 +16,10 @@ from simulator.errors import InputError
 from simulator.explore import run_variant
 from simulator.laws.collectives.base import Collective
 from simulator.laws.collectives.fabric import Link, Phase
+from simulator.laws.kernels import Kernel
+from simulator.readings.exposure import exposure
 from simulator.schedules.record import record
+from simulator.schedules.tape import Tape
 from tests.conftest import content, flat
 
 
@@ -225,3 +228,19 @@ def test_a_gather_that_the_host_launched_late_is_charged_to_the_host(scenario):
 
 def test_content_is_what_the_fixture_documents():
     assert content()["topology"]["links"]["link"]["bandwidth"] == "1 GB/s"
+
+
+def test_a_collective_in_the_compute_stream_is_exposed_as_a_whole(scenario):
+    """compute  K K R R R K    a kernel of 2, a reduction of 3 in the same stream, a kernel of 1"""
+    tape = Tape()
+    asked = scenario()
+    reduce = Collective(
+        kind="reduce_scatter", elements=3e9, bytes_per_element=2, group=asked.mesh.world(), role="reduce"
+    )
+    tape.launch(Kernel(kind="backward", time=2.0), "compute", label="a")
+    tape.launch(reduce, "compute", label="b")
+    tape.launch(Kernel(kind="optimizer", time=1.0), "compute", label="c")
+    timeline = simulate(stage(asked, tape.program()))
+    reading = exposure(timeline.classes[0])
+    assert (timeline.step_time, reading.compute, reading.stalled) == (6.0, 3.0, 3.0)
+    assert [(stall.start, stall.end, stall.cause) for stall in reading.stalls] == [(2.0, 5.0, "bandwidth")]

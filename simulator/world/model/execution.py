@@ -51,10 +51,11 @@ def execution(
     is_checkpointed
         Which modules are blocks that run again.
     """
-    blocks = {module.name for module in root.walk() if is_checkpointed(module)} if checkpointing != "none" else set()
+    names = {module.name for module in root.walk() if is_checkpointed(module)} if checkpointing != "none" else set()
+    visitor = _Backward(names, checkpointing, *_with_gradients(root))
     return Execution(
         forward=tuple(_forward(root, recompute=False)),
-        backward=tuple(_backward(root, blocks, checkpointing, pending=None)),
+        backward=tuple(visitor.visit(root, pending=None)),
     )
 
 
@@ -75,21 +76,52 @@ def _stopped_early(module: Module) -> Iterator[Mark]:
     yield Mark("abort", module.name, recompute=True)
 
 
-def _backward(module: Module, blocks: set[str], checkpointing: Checkpointing, pending: Module | None) -> Iterator[Mark]:
-    """Backward of *module*; *pending* is the block whose recompute happens in the last module that it ran."""
-    if module.name in blocks:
-        if checkpointing == "reentrant":
-            yield from _forward(module, recompute=True)
-        else:
-            pending = module
-    yield Mark("backward", module.name)
-    if pending is not None and not module.calls:
-        yield from _stopped_early(pending)
-    for position, called in enumerate(reversed(module.calls)):
-        yield from _backward(called, blocks, checkpointing, pending if position == 0 else None)
-    for tensor in module.parameters if module.normalises else module.parameters[::-1]:
-        # a shared parameter is complete where backward meets it last, in the module that registered it
-        if tensor.trainable and tensor.name.startswith(f"{module.name}." if module.name else ""):
-            yield Mark("gradient", tensor.name)
-    if module.has_input_gradient:
-        yield Mark("end_backward", module.name)
+def _with_gradients(root: Module) -> tuple[set[str], set[str]]:
+    """Modules whose outputs, and modules whose inputs, need a gradient: something trainable has run by then."""
+    outputs: set[str] = set()
+    inputs: set[str] = set()
+    flows = False
+
+    def run(module: Module) -> None:
+        nonlocal flows
+        if flows and not module.takes_numbers:
+            inputs.add(module.name)
+        for called in module.calls:
+            run(called)
+        flows = flows or any(tensor.trainable for tensor in module.parameters)
+        if flows and module.has_gradient:
+            outputs.add(module.name)
+
+    run(root)
+    return outputs, inputs
+
+
+class _Backward:
+    """Visits modules in the order in which gradients reach them."""
+
+    def __init__(self, blocks: set[str], checkpointing: Checkpointing, outputs: set[str], inputs: set[str]) -> None:
+        self._blocks, self._checkpointing = blocks, checkpointing
+        self._outputs, self._inputs = outputs, inputs
+
+    def visit(self, module: Module, pending: Module | None) -> Iterator[Mark]:
+        """Backward of *module*; *pending* is the block whose recompute happens in the last module that it ran."""
+        if module.name in self._blocks:
+            if self._checkpointing == "reentrant":
+                yield from _forward(module, recompute=True)
+            else:
+                pending = module
+        yield Mark("backward", module.name)
+        called = [item for item in module.calls if item.name in self._outputs]
+        if pending is not None and not called:
+            yield from _stopped_early(pending)
+        for position, item in enumerate(reversed(called)):
+            yield from self.visit(item, pending if position == 0 else None)
+        yield from self._gradients(module)
+        if module.name in self._inputs:
+            yield Mark("end_backward", module.name)
+
+    def _gradients(self, module: Module) -> Iterator[Mark]:
+        for tensor in module.parameters if module.normalises else module.parameters[::-1]:
+            # a shared parameter is complete where backward meets it last, in the module that registered it
+            if tensor.trainable and tensor.name.startswith(f"{module.name}." if module.name else ""):
+                yield Mark("gradient", tensor.name)

@@ -1,4 +1,7 @@
-"""Layers that the scenario spells out: parameters, and either FLOP or times."""
+"""Layers that the scenario spells out: parameters, and either FLOP or times.
+
+Each is a module with one weight, below a root that calls them in order.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from msgspec import Meta
 from simulator.units import Bytes, Duration, Flop
 from simulator.world.document import Section
 from simulator.world.model.layer import Layer, Tensor, Work
+from simulator.world.model.module import Module
 
-__all__ = ["LayerSection", "explicit_layers"]
+__all__ = ["LayerSection", "explicit"]
 
 
 class LayerSection(Section):
@@ -33,13 +37,15 @@ class LayerSection(Section):
     """Per token: what backward needs."""
 
 
-def explicit_layers(sections: Sequence[LayerSection], element_bytes: int) -> tuple[Layer, ...]:
-    """Return the layers in order; equal layers are numbered."""
-    return tuple(
+def explicit(sections: Sequence[LayerSection], element_bytes: int) -> tuple[Module, tuple[Layer, ...]]:
+    """Return the module tree and the layers in order; equal layers are numbered."""
+    layers = tuple(
         _layer(section, section.name if section.count == 1 else f"{section.name}.{index}", element_bytes)
         for section in sections
         for index in range(section.count)
     )
+    modules = tuple(_module(layer) for layer in layers)
+    return Module(name="", kind="Model", children=modules, calls=modules), layers
 
 
 def _layer(section: LayerSection, name: str, element_bytes: int) -> Layer:
@@ -48,6 +54,7 @@ def _layer(section: LayerSection, name: str, element_bytes: int) -> Layer:
     backward = 2.0 * forward if section.backward_flop is None else float(section.backward_flop)
     return Layer(
         name=name,
+        modules=(name,),
         tensors=(Tensor(f"{name}.weight", (elements,)),),
         forward=(Work("matrix", flop=forward, constant_traffic=element_bytes * elements),),
         backward=(Work("matrix", flop=backward, constant_traffic=2 * element_bytes * elements),),
@@ -56,4 +63,16 @@ def _layer(section: LayerSection, name: str, element_bytes: int) -> Layer:
         activation_bytes=float(max(section.activations, section.input_activations)),
         forward_time=None if section.forward_time is None else float(section.forward_time),
         backward_time=None if section.backward_time is None else float(section.backward_time),
+    )
+
+
+def _module(layer: Layer) -> Module:
+    return Module(
+        name=layer.name,
+        kind="Linear",
+        parameters=layer.tensors,
+        forward=layer.forward,
+        backward=layer.backward,
+        forward_time=layer.forward_time,
+        backward_time=layer.backward_time,
     )

@@ -8,33 +8,36 @@ from typing import Any
 
 from simulator.errors import InputError, UnknownNameError
 from simulator.world.document import convert, read_mapping
-from simulator.world.model.gpt2 import GPT2Config, gpt2_layers
+from simulator.world.model.gpt2 import GPT2Config, gpt2
 from simulator.world.model.layer import Layer
-from simulator.world.model.llama import LlamaConfig, llama_layers
+from simulator.world.model.llama import LlamaConfig, llama
+from simulator.world.model.module import Module
 
-__all__ = ["layers_from_config"]
+__all__ = ["model_from_config"]
+
+Built = tuple[Module, tuple[Layer, ...]]
 
 
-def _llama(raw: dict[str, Any], path: Path, sequence_length: int, element_bytes: int) -> tuple[Layer, ...]:
-    return llama_layers(convert(raw, LlamaConfig, path), sequence_length, element_bytes)
+def _llama(raw: dict[str, Any], path: Path, sequence_length: int, element_bytes: int) -> Built:
+    return llama(convert(raw, LlamaConfig, path), sequence_length, element_bytes)
 
 
-def _gpt2(raw: dict[str, Any], path: Path, sequence_length: int, element_bytes: int) -> tuple[Layer, ...]:
+def _gpt2(raw: dict[str, Any], path: Path, sequence_length: int, element_bytes: int) -> Built:
     config = convert(raw, GPT2Config, path)
     if sequence_length > config.n_positions:
         remedy = f"use at most {config.n_positions}"
         raise InputError(
             "the model has no more positions", key="model.sequence_length", value=sequence_length, remedy=remedy
         )
-    return gpt2_layers(config, sequence_length, element_bytes)
+    return gpt2(config, sequence_length, element_bytes)
 
 
-FAMILIES: dict[str, Callable[[dict[str, Any], Path, int, int], tuple[Layer, ...]]] = {"llama": _llama, "gpt2": _gpt2}
+FAMILIES: dict[str, Callable[[dict[str, Any], Path, int, int], Built]] = {"llama": _llama, "gpt2": _gpt2}
 """Reader by ``model_type``."""
 
 
-def layers_from_config(path: Path, sequence_length: int, element_bytes: int) -> tuple[Layer, ...]:
-    """Read a ``config.json``.
+def model_from_config(path: Path, sequence_length: int, element_bytes: int) -> Built:
+    """Read a ``config.json``; return the module tree and the layers.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A model is a sequence of layers; a layer holds parameter tensors and has work to do per token.
+"""A layer holds parameter tensors and has work to do per token.
 
 Embedding and head are layers like the others.  FLOP count a multiply-add as two.  ``forward`` and ``backward`` list
 the work of one token; bytes that do not depend on the number of tokens (weights read from memory) are listed apart.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-__all__ = ["Layer", "Model", "Tensor", "Work"]
+__all__ = ["Layer", "Tensor", "Work"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,8 @@ class Layer:
     """A unit of the model whose parameters are gathered together."""
 
     name: str
+    modules: tuple[str, ...]
+    """Names of the modules that it consists of."""
     tensors: tuple[Tensor, ...]
     forward: tuple[Work, ...]
     backward: tuple[Work, ...]
@@ -67,22 +69,3 @@ class Layer:
     def elements(self) -> int:
         """Parameters of the layer."""
         return sum(tensor.elements for tensor in self.tensors)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    """Layers in the order of the forward pass."""
-
-    name: str
-    sequence_length: int
-    layers: tuple[Layer, ...]
-
-    @property
-    def elements(self) -> int:
-        """Parameters of the model; a tensor that two layers share counts once."""
-        return sum({tensor.name: tensor.elements for layer in self.layers for tensor in layer.tensors}.values())
-
-    @property
-    def model_flop(self) -> float:
-        """FLOP of one token, forward and backward, as MFU counts them."""
-        return sum(layer.model_flop for layer in self.layers)

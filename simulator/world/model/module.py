@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from simulator.world.model.layer import Tensor, Work
+from simulator.world.model.layer import Layer, Tensor, Work
 
-__all__ = ["Module"]
+__all__ = ["Model", "Module"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +35,10 @@ class Module:
     backward_time: float | None = None
     buffers: int = 0
     """Elements of the module's own buffers."""
-    has_input_gradient: bool = True
-    """False where no input needs a gradient, as for an embedding: its backward has no end that a hook could see."""
+    takes_numbers: bool = False
+    """Its inputs are token or position numbers, which have no gradient."""
+    has_gradient: bool = True
+    """False where nothing that it returns needs a gradient: backward never visits it."""
     normalises: bool = False
     """Autograd gives a norm's gradients in order of registration, those of other modules the other way round."""
 
@@ -49,3 +51,25 @@ class Module:
     def tensors(self) -> tuple[Tensor, ...]:
         """Parameters of this module and all below it, each once, in order of registration."""
         return tuple({tensor.name: tensor for module in self.walk() for tensor in module.parameters}.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """Layers in the order of the forward pass."""
+
+    name: str
+    sequence_length: int
+    layers: tuple[Layer, ...]
+    """Units whose weights the textbook schedule gathers together."""
+    root: Module
+    """The module tree that frameworks hook into."""
+
+    @property
+    def elements(self) -> int:
+        """Parameters of the model; a tensor that two layers share counts once."""
+        return sum({tensor.name: tensor.elements for layer in self.layers for tensor in layer.tensors}.values())
+
+    @property
+    def model_flop(self) -> float:
+        """FLOP of one token, forward and backward, as MFU counts them."""
+        return sum(layer.model_flop for layer in self.layers)

@@ -1,0 +1,97 @@
+"""From a scenario to the job that a framework schedules: kernels, order of execution, activations, host costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from simulator.laws.kernels import Kernel
+from simulator.laws.memory import OPTIMIZER_BYTES
+from simulator.schedules.job import HostCosts, Job
+from simulator.schedules.program import Memory
+from simulator.world.model.execution import Checkpointing, execution
+from simulator.world.model.layer import Layer, Work
+from simulator.world.model.module import Module
+from simulator.world.scenario import ELEMENT_BYTES, Scenario
+
+__all__ = ["prepared"]
+
+
+def prepared(scenario: Scenario, owned: float) -> Job:
+    """Return the job of one rank.
+
+    Parameters
+    ----------
+    owned
+        Parameters that this rank updates.
+    """
+    model = scenario.model
+    blocks = {name for layer in model.layers if layer.checkpointed for name in layer.modules}
+    checkpointing: Checkpointing = "non-reentrant" if scenario.training.activation_checkpointing else "none"
+    return Job(
+        root=model.root,
+        execution=execution(model.root, checkpointing, lambda module: module.name in blocks),
+        micro_batches=scenario.training.gradient_accumulation,
+        dtype=scenario.training.precision,
+        mesh=scenario.mesh,
+        kernels=dict(_kernels(model.root, scenario.tokens_per_micro_batch)),
+        activations=dict(_activations(scenario)),
+        optimizer=_optimizer(scenario, owned),
+        costs=HostCosts(
+            kernel=scenario.host.kernel.value,
+            collective=scenario.host.collective.value,
+            hook=scenario.host.hook.value,
+        ),
+    )
+
+
+def _kernels(root: Module, tokens: int) -> Iterator[tuple[tuple[str, str], Kernel]]:
+    for module in root.walk():
+        directions = (
+            ("forward", module.forward, module.forward_time),
+            ("recompute", module.forward, module.forward_time),
+            ("backward", module.backward, module.backward_time),
+        )
+        for direction, works, time in directions:
+            if works or time is not None:
+                yield (module.name, direction), Kernel(kind=direction, works=works, tokens=tokens, time=time)
+
+
+def _activations(scenario: Scenario) -> Iterator[tuple[tuple[str, str], tuple[Memory, Memory]]]:
+    """What the kernels of modules take and give back; a unit's are booked on the first module that it runs.
+
+    That module is the first in forward and in a recompute, and the last in backward.
+    """
+    tokens = scenario.tokens_per_micro_batch
+    modules = {module.name: module for module in scenario.model.root.walk()}
+    for layer in scenario.model.layers:
+        first = next(_ran(layer, modules), None)
+        if first is None:
+            continue
+        again = scenario.training.activation_checkpointing and layer.checkpointed
+        kept = tokens * (layer.input_bytes if again else layer.activation_bytes)
+        working = tokens * layer.activation_bytes - kept
+        yield (first, "forward"), ((("activations", kept),), ())
+        if again:
+            yield (first, "recompute"), ((("activations", working),), ())
+        yield (first, "backward"), ((), (("activations", kept + (working if again else 0.0)),))
+
+
+def _ran(layer: Layer, modules: dict[str, Module]) -> Iterator[str]:
+    """Names of the modules of *layer* that have work of their own, in the order in which they run."""
+    for name in layer.modules:
+        yield from _ran_in(modules[name])
+
+
+def _ran_in(module: Module) -> Iterator[str]:
+    for called in module.calls:
+        yield from _ran_in(called)
+    if module.forward or module.forward_time is not None:
+        yield module.name
+
+
+def _optimizer(scenario: Scenario, owned: float) -> Kernel:
+    """Adam reads the gradient, reads and writes its states, and writes the weight."""
+    precision = scenario.training.precision
+    traffic = owned * (2 * ELEMENT_BYTES[precision] + 2 * OPTIMIZER_BYTES[precision])
+    given = any(layer.forward_time is not None for layer in scenario.model.layers)
+    return Kernel(kind="optimizer", works=(Work("memory", constant_traffic=traffic),), time=0.0 if given else None)
