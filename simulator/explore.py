@@ -15,7 +15,8 @@ from simulator.readings.report import Result, summarise
 from simulator.readings.volume import Volume, volume
 from simulator.schedules.program import Program
 from simulator.schedules.record import record
-from simulator.world.scenario import ELEMENT_BYTES, Scenario, Variant
+from simulator.world.scenario import Scenario, Variant
+from simulator.world.training import ELEMENT_BYTES
 
 __all__ = ["Outcome", "compare", "report", "run_variant", "volume_of"]
 

@@ -21,7 +21,7 @@ from simulator.cli.common import (
 
 if TYPE_CHECKING:
     from simulator.explore import Outcome
-    from simulator.world.scenario import Scenario
+    from simulator.world.scenario import Scenario, Variant
 
 __all__ = ["memory", "plot", "program", "run", "show", "trace", "volume"]
 
@@ -49,12 +49,13 @@ def run(
     if machine:
         print_json(content)
         return
-    _print_comparison(asked, content["results"])
+    _print_comparison(asked, variants, content["results"])
     if out is not None:
         print_tables(f"written to {out}/")
 
 
-def _print_comparison(asked: Scenario, results: list[dict[str, Any]]) -> None:
+def _print_comparison(asked: Scenario, variants: tuple[Variant, ...], results: list[dict[str, Any]]) -> None:
+    from simulator.readings.resolved import remarks
     from simulator.readings.table import comparison, exposed_by, notes
 
     mesh = asked.mesh
@@ -65,6 +66,7 @@ def _print_comparison(asked: Scenario, results: list[dict[str, Any]]) -> None:
         exposed_by(results, "exposed_by_collective", "Exposed communication by collective [ms]"),
         exposed_by(results, "exposed_by_cause", "Exposed communication by cause [ms]"),
         *notes(results),
+        *(f"{variant.name}: {remark}" for variant in variants for remark in remarks(variant)),
     )
 
 

@@ -19,7 +19,7 @@ import simpy
 
 from simulator.clock.network import Network
 from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage
-from simulator.clock.timeline import ClassTimeline, HostWait, MemoryChange, Released, Span, Timeline
+from simulator.clock.timeline import ClassTimeline, Happened, HostWait, MemoryChange, Released, Span, Timeline
 from simulator.errors import BrokenLawError
 from simulator.laws.collectives.fabric import Link, Phase
 from simulator.schedules.program import Event, HostWork, Launch, Synchronize, Wait
@@ -153,8 +153,8 @@ class _Stream:
         self.arrival: simpy.Event | None = None
         self.entries = self.done = 0
         self.marked = marked
-        self.events: dict[int, tuple[float, int]] = {}
-        """Time and last span, by position."""
+        self.events: dict[int, Happened] = {}
+        """By position."""
         self.watchers: dict[int, simpy.Event] = {}
 
     def put(self, entry: _Launched | Wait) -> None:
@@ -165,9 +165,9 @@ class _Stream:
             self.arrival.succeed()
             self.arrival = None
 
-    def mark(self, now: float, span: int) -> None:
+    def mark(self, happened: Happened) -> None:
         """Somebody waits for what has just been done."""
-        self.events[self.done] = now, span
+        self.events[self.done] = happened
         if self.done in self.watchers:
             self.watchers.pop(self.done).succeed()
 
@@ -209,10 +209,10 @@ class _Player:
             ranks=self._cast.ranks,
             program=self._cast.program,
             spans=tuple(span for span in self._spans if span is not None),
-            last_span={
-                Event(number, position): span
+            events={
+                Event(number, position): happened
                 for number, stream in enumerate(self._streams)
-                for position, (_, span) in stream.events.items()
+                for position, happened in stream.events.items()
             },
             host_waits=tuple(self._host_waits),
             memory=tuple(self._memory),
@@ -246,7 +246,7 @@ class _Player:
         return _Launched(launch, number, self._env.now, meeting, behind)
 
     def _work_off(self, stream: _Stream) -> Process:
-        env, before = self._env, -1
+        env, before, source, source_at = self._env, -1, -1, 0.0
         waits: list[Released] = []
         while True:
             if not stream.queue:
@@ -273,11 +273,15 @@ class _Player:
                 for item, amount in entry.launch.gives:
                     self._memory.append(MemoryChange(env.now, item, -amount))
                 before, waits = entry.number, []
+                source, source_at = before, env.now
             else:
                 other, position = self._streams[entry.event.stream], entry.event.position
                 if other.done < position:
                     yield other.reaching(position, env)
-                waits.append(Released(other.events[position][0], entry.event, entry.reason))
+                happened = other.events[position]
+                waits.append(Released(happened.at, entry.event, entry.reason))
+                if happened.at > source_at:  # the stream had nothing of its own to wait for
+                    source, source_at = happened.source, happened.at
             stream.done += 1
             if stream.done in stream.marked:
-                stream.mark(env.now, before)
+                stream.mark(Happened(env.now, before, source, tuple(waits)))

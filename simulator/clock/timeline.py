@@ -9,7 +9,7 @@ from typing import NamedTuple
 from simulator.laws.collectives.fabric import Link
 from simulator.schedules.program import Event, Launch, Program, Reason
 
-__all__ = ["ClassTimeline", "HostWait", "MemoryChange", "Released", "Span", "Timeline"]
+__all__ = ["ClassTimeline", "Happened", "HostWait", "MemoryChange", "Released", "Span", "Timeline"]
 
 
 class Released(NamedTuple):
@@ -19,6 +19,19 @@ class Released(NamedTuple):
     """When the event happened, be it before the wait began [s]."""
     event: Event
     reason: Reason
+
+
+class Happened(NamedTuple):
+    """An event that something waited for, when it had happened."""
+
+    at: float
+    """[s]"""
+    last_span: int
+    """Number of the last span of its stream that was then done, -1 for none."""
+    source: int
+    """Number of the span whose end it was, be it through waits of the stream; -1 for none."""
+    waits: tuple[Released, ...]
+    """Waits of the stream after that last span."""
 
 
 class Span(NamedTuple):
@@ -74,8 +87,8 @@ class ClassTimeline:
     program: Program
     spans: tuple[Span, ...]
     """In issue order."""
-    last_span: Mapping[Event, int]
-    """Number of the last span that was done at each event that something waited for, -1 for none."""
+    events: Mapping[Event, Happened]
+    """Every event that something waited for."""
     host_waits: tuple[HostWait, ...]
     memory: tuple[MemoryChange, ...]
 
@@ -87,8 +100,8 @@ class ClassTimeline:
         return tuple(span for span in self.spans if span.launch.stream == number)
 
     def at_event(self, event: Event) -> Span | None:
-        """Return the last span that *event* stands for."""
-        number = self.last_span[event]
+        """Return the span whose end *event* was."""
+        number = self.events[event].source
         return self.spans[number] if number >= 0 else None
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from simulator.world.scenario import ELEMENT_BYTES
+from simulator.world.training import ELEMENT_BYTES
 
 __all__ = ["OPTIMIZER_BYTES", "model_states", "sharded_states"]
 

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from simulator.clock.timeline import ClassTimeline, Span
+from simulator.clock.timeline import ClassTimeline, Released, Span
 from simulator.laws.collectives.base import Collective
 from simulator.laws.kernels import Kernel
 from simulator.schedules.program import Event
@@ -178,10 +178,19 @@ class _Charging:
         idle_from = 0.0
         for span in compute:
             if isinstance(operations[span.launch.operation], Collective):
-                yield from self._laid(self._chain(_Need(span.end, span), idle_from), idle_from, span.end)
+                yield from self._laid(self._in_line(span, idle_from), idle_from, span.end)
             elif span.start > idle_from:
                 yield from self._laid(self._released(span, idle_from), idle_from, span.start)
             idle_from = span.end
+
+    def _in_line(self, span: Span, begin: float) -> Iterator[_Charge]:
+        """Charge a collective in the compute stream: its own time, its wait for others, what it was issued after."""
+        for share, cause in self._own_time(span):
+            yield _Charge(share * (span.end - span.start), cause, span)
+        yield _Charge(span.start - span.met_at, "queueing", span)
+        yield _Charge(span.met_at - span.reached_at, "skew", span)
+        if span.reached_at > begin:
+            yield from self._released(span, begin)
 
     def _laid(self, charged: Iterable[_Charge], begin: float, end: float) -> Iterator[Stall]:
         """Lay charges, which come last moment first, side by side from *begin* to *end*."""
@@ -283,26 +292,27 @@ def _needed_by(timeline: ClassTimeline) -> list[int]:
     in_stream: dict[int, list[Span]] = defaultdict(list)
     for span in timeline.spans:
         in_stream[span.launch.stream].append(span)
-    seen = dict.fromkeys(in_stream, 0)
+    seen: dict[int, int] = defaultdict(int)
     for position, kernel in enumerate(in_stream[COMPUTE]):
         needed[kernel.number] = position
-        events = _data(kernel)
+        events = _data(kernel.waits)
         while events:
             event = events.pop()
             if event.stream == COMPUTE:
                 continue
-            last = timeline.last_span[event]
-            queue = in_stream[event.stream]
-            while seen[event.stream] < len(queue) and queue[seen[event.stream]].number <= last:
+            happened = timeline.events[event]
+            events += _data(happened.waits)
+            queue = in_stream.get(event.stream, [])
+            while seen[event.stream] < len(queue) and queue[seen[event.stream]].number <= happened.last_span:
                 span = queue[seen[event.stream]]
                 seen[event.stream] += 1
                 needed[span.number] = position
-                events += _data(span)
+                events += _data(span.waits)
     return needed
 
 
-def _data(span: Span) -> list[Event]:
-    return [wait.event for wait in span.waits if wait.reason == "data"]
+def _data(waits: Iterable[Released]) -> list[Event]:
+    return [wait.event for wait in waits if wait.reason == "data"]
 
 
 def _total(stalls: Iterable[Stall]) -> float:

@@ -12,11 +12,15 @@ from typing import Any
 from simulator.clock.timeline import Timeline
 from simulator.errors import BrokenLawError
 from simulator.laws.kernels import Kernel, rates
-from simulator.laws.memory import model_states
+from simulator.laws.memory import model_states, sharded_states
 from simulator.laws.price import cost
 from simulator.readings.exposure import Exposure
 from simulator.readings.footprint import Footprint, footprint
 from simulator.readings.volume import Volume
+from simulator.schedules.record import owners
+from simulator.world.policy.choice import Policy
+from simulator.world.policy.textbook import TextbookPolicy
+from simulator.world.policy.zero import DeepSpeedPolicy
 from simulator.world.scenario import Scenario, Variant
 
 __all__ = ["Result", "memory_of", "summarise"]
@@ -111,20 +115,23 @@ def summarise(
         },
         memory=_memory(memory_of(scenario, variant, timeline)),
         cost=_cost(scenario, step, reading.stalled),
-        assumed=_assumed(scenario, timeline),
+        assumed=_assumed(scenario, variant, timeline),
     )
 
 
 def memory_of(scenario: Scenario, variant: Variant, timeline: Timeline) -> Footprint:
     """Return the peak of the first rank class."""
-    states = model_states(
-        scenario.model.elements,
-        scenario.training.precision,
-        variant.policy.zero_stage,
-        scenario.mesh.ranks,
-        variant.policy.zero_hpz_partition_size,
-    )
-    return footprint(states, timeline.classes[0].memory, scenario.accelerator.memory.value)
+    return footprint(_states(scenario, variant.policy), timeline.classes[0].memory, scenario.accelerator.memory.value)
+
+
+def _states(scenario: Scenario, policy: Policy) -> dict[str, float]:
+    """Bytes that the first rank class keeps through the step, by item."""
+    elements, mesh = scenario.model.elements, scenario.mesh
+    if isinstance(policy, TextbookPolicy | DeepSpeedPolicy):
+        secondary = policy.zero_hpz_partition_size
+        return model_states(elements, scenario.training.precision, policy.zero_stage, mesh.ranks, secondary)
+    shared = owners(policy, mesh)
+    return sharded_states(elements, shared, shared, shared)
 
 
 def _memory(peak: Footprint) -> dict[str, Any]:
@@ -158,7 +165,7 @@ def _cost(scenario: Scenario, step: float, stalled: float) -> dict[str, float] |
     return cost(scenario.per_gpu_hour, ranks, step, stalled, float(scenario.tokens_per_step * ranks))
 
 
-def _assumed(scenario: Scenario, timeline: Timeline) -> tuple[str, ...]:
+def _assumed(scenario: Scenario, variant: Variant, timeline: Timeline) -> tuple[str, ...]:
     """Names of the numbers without a source that the result rests on."""
     at = rates(scenario.accelerator, scenario.training.precision, scenario.achieved)
     kernels = [item for item in timeline.classes[0].program.operations if isinstance(item, Kernel)]
@@ -169,5 +176,6 @@ def _assumed(scenario: Scenario, timeline: Timeline) -> tuple[str, ...]:
         *(number for kind in kinds for number in at.numbers.get(kind, ())),
         scenario.accelerator.memory,
         *(number for link in links for number in link.numbers()),
+        *(scenario.host.numbers() if variant.schedule != "textbook" else ()),
     ]
     return tuple(dict.fromkeys(number.name for number in used if number.basis == "assumed"))

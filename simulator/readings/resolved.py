@@ -11,9 +11,11 @@ from rich.table import Table
 from simulator.laws.kernels import rates
 from simulator.units import readable
 from simulator.world.catalog import Number
+from simulator.world.policy.deepspeed_effects import NO_EFFECT
+from simulator.world.policy.deepspeed_knobs import knobs, notes
 from simulator.world.scenario import Scenario, Variant
 
-__all__ = ["numbers_table", "resolved", "resolved_tables"]
+__all__ = ["numbers_table", "remarks", "resolved", "resolved_tables"]
 
 
 def resolved(scenario: Scenario, variants: Sequence[Variant]) -> dict[str, Any]:
@@ -40,25 +42,54 @@ def resolved(scenario: Scenario, variants: Sequence[Variant]) -> dict[str, Any]:
             "algorithm": scenario.algorithm,
         },
         "rates": {"achieved_flop_per_second": dict(at.flop)},
-        "variants": [{"name": item.name, "schedule": item.schedule, **asdict(item.policy)} for item in variants],
-        "numbers": [asdict(number) for number in cluster.numbers()],
+        "variants": [_variant(scenario, item) for item in variants],
+        "numbers": [asdict(number) for number in (*cluster.numbers(), *scenario.host.numbers())],
     }
 
 
-def resolved_tables(content: Mapping[str, Any]) -> Iterable[Table]:
-    """Lay *content* out as tables."""
+def _variant(scenario: Scenario, variant: Variant) -> dict[str, Any]:
+    """The policy of one variant; of a DeepSpeed config also each key, where its value is from and what it does."""
+    shown = {"name": variant.name, "schedule": variant.schedule, "policy": asdict(variant.policy)}
+    if variant.config is None or variant.schedule != "deepspeed":
+        return {**shown, "knobs": [], "notes": []}
+    listed = knobs(variant.config, scenario.training.precision, hidden_size=scenario.model.hidden_size)
+    return {**shown, "knobs": [asdict(knob) for knob in listed], "notes": list(remarks(variant))}
+
+
+def remarks(variant: Variant) -> tuple[str, ...]:
+    """What the author of a variant's configuration should know: keys that are ignored, renamed or left open."""
+    return notes(variant.config) if variant.config is not None and variant.schedule == "deepspeed" else ()
+
+
+def _variant_table(item: Mapping[str, Any]) -> Table:
+    table = Table(title=f"{item['name']}: schedule {item['schedule']}", title_justify="left")
+    if not item["knobs"]:
+        table.add_column("option", no_wrap=True)
+        table.add_column("value", overflow="fold")
+        for name, value in item["policy"].items():
+            table.add_row(name, _shown(value))
+        return table
+    for heading in ("key", "value", "origin", "effect on communication"):
+        table.add_column(heading, overflow="fold")
+    for knob in item["knobs"]:
+        without = knob["effect"].startswith(NO_EFFECT)
+        table.add_row(
+            knob["name"], _shown(knob["value"]), knob["origin"], knob["effect"], style="dim" if without else None
+        )
+    return table
+
+
+def resolved_tables(content: Mapping[str, Any]) -> Iterable[Table | str]:
+    """Lay *content* out as tables and notes."""
     settings = Table(title=content["name"], title_justify="left", show_header=False)
     for section in ("model", "training", "topology"):
         for key, value in content[section].items():
             settings.add_row(f"{section}.{key}", _shown(value))
         settings.add_section()
     yield settings
-    variants = Table(title="Variants", title_justify="left")
-    for key in content["variants"][0]:
-        variants.add_column(key.replace("_", " "))
     for item in content["variants"]:
-        variants.add_row(*(_shown(value) for value in item.values()))
-    yield variants
+        yield _variant_table(item)
+        yield from item["notes"]
     yield numbers_table(Number(**item) for item in content["numbers"])
 
 

@@ -11,7 +11,8 @@ from simulator.schedules.program import Memory
 from simulator.world.model.execution import Checkpointing, execution
 from simulator.world.model.layer import Layer, Work
 from simulator.world.model.module import Module
-from simulator.world.scenario import ELEMENT_BYTES, Scenario
+from simulator.world.scenario import Scenario
+from simulator.world.training import ELEMENT_BYTES
 
 __all__ = ["prepared"]
 

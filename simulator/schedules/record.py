@@ -1,16 +1,65 @@
-"""From a variant to its program: which schedule function records it."""
+"""From a variant to its program: which schedule function records it, and which of its steps."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
+from simulator.schedules.bf16_optimizer import deepspeed_bf16_optimizer, uses_bf16_optimizer
+from simulator.schedules.ddp import ddp
+from simulator.schedules.fsdp1 import fsdp1
+from simulator.schedules.fsdp2 import fsdp2
+from simulator.schedules.job import Job
+from simulator.schedules.prepare import prepared
 from simulator.schedules.program import Program
 from simulator.schedules.textbook import textbook
+from simulator.schedules.zero0 import deepspeed_stage0
+from simulator.schedules.zero3 import deepspeed_stage3
+from simulator.schedules.zero12 import deepspeed_stage12
+from simulator.world.mesh import Mesh
+from simulator.world.policy.choice import Policy
+from simulator.world.policy.ddp import DdpPolicy
+from simulator.world.policy.fsdp1 import Fsdp1Policy
+from simulator.world.policy.fsdp2 import Fsdp2Policy
+from simulator.world.policy.textbook import TextbookPolicy
+from simulator.world.policy.zero import DeepSpeedPolicy
 from simulator.world.scenario import Scenario, Variant
 
-__all__ = ["record"]
+__all__ = ["owners", "record"]
 
-_SCHEDULES = {"textbook": textbook}
+FIRST, STEADY = 0, 3
+"""Numbers of optimizer steps: traces are recorded, buckets rebuilt and timers started before the fourth."""
 
 
 def record(scenario: Scenario, variant: Variant) -> Program:
     """Record one step of one rank of *variant*."""
-    return _SCHEDULES[variant.schedule](scenario, variant.policy)
+    policy = variant.policy
+    if isinstance(policy, TextbookPolicy):
+        return textbook(scenario, policy)
+    job = prepared(scenario, scenario.model.elements / owners(policy, scenario.mesh))
+    return next(islice(_steps(job, policy), FIRST if scenario.first_step else STEADY, None))
+
+
+def owners(policy: Policy, mesh: Mesh) -> int:
+    """Ranks among which the optimizer's work and states are divided."""
+    if isinstance(policy, TextbookPolicy | DeepSpeedPolicy):
+        return mesh.ranks if policy.zero_stage else 1
+    if isinstance(policy, Fsdp1Policy):
+        return 1 if policy.sharding_strategy == "NO_SHARD" else policy.shard_size(mesh)
+    return policy.shard_size(mesh.ranks) if isinstance(policy, Fsdp2Policy) else 1
+
+
+def _steps(job: Job, policy: Policy) -> Iterator[Program]:
+    """One program per optimizer step, the first of the job first."""
+    if isinstance(policy, DdpPolicy):
+        return ddp(job, policy)
+    if isinstance(policy, Fsdp1Policy):
+        return fsdp1(job, policy)
+    if isinstance(policy, Fsdp2Policy):
+        return fsdp2(job, policy)
+    assert isinstance(policy, DeepSpeedPolicy)
+    if policy.zero_stage == 3:
+        return deepspeed_stage3(job, policy)
+    if policy.zero_stage == 0:
+        return deepspeed_stage0(job, policy)
+    return deepspeed_bf16_optimizer(job, policy) if uses_bf16_optimizer(policy) else deepspeed_stage12(job, policy)

@@ -10,6 +10,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from simulator.laws.kernels import Kernel
 from simulator.schedules.program import (
     Event,
@@ -44,8 +46,10 @@ class Tape:
         self.micro_batch = 0
         """Micro-batch that the following launches belong to."""
         self._kernel_time, self._collective_time = kernel_time, collective_time
-        self._streams: dict[str, int] = {COMPUTE: 0}
-        self._lengths: list[int] = [0]
+        self._streams = _Numbers({COMPUTE: 0})
+        self._lengths: dict[int, int] = defaultdict(int)
+        self._last: dict[int, int] = {}
+        self._allocated: Memory = ()
         self._operations: dict[Operation, int] = {}
         self._seen: dict[int, tuple[int, Operation]] = {}
         self._instructions: list[Instruction] = []
@@ -55,22 +59,35 @@ class Tape:
         time = self._kernel_time if isinstance(operation, Kernel) else self._collective_time
         if time:
             self.work(time)
-        number = self._number(stream)
-        index = self._index(operation)
+        number = self._streams[stream]
+        index, _ = self._seen.get(id(operation)) or self._remember(operation)
+        self._last[number] = len(self._instructions)
+        takes, self._allocated = self._allocated + takes, ()
         self._instructions.append(Launch(number, index, label, self.phase, self.micro_batch, takes, gives))
         return self._advance(number)
 
+    def take(self, memory: Memory) -> None:
+        """Let the next launch take *memory*: the host allocates it now."""
+        self._allocated += memory
+
+    def give(self, stream: str, memory: Memory) -> None:
+        """Give *memory* back when the last operation that is now in *stream* ends: freeing costs no launch."""
+        position = self._last[self._streams[stream]]
+        launch = self._instructions[position]
+        assert isinstance(launch, Launch)
+        self._instructions[position] = launch._replace(gives=launch.gives + memory)
+
     def record(self, stream: str) -> Event:
         """Return the event that everything now in *stream* is done."""
-        number = self._number(stream)
+        number = self._streams[stream]
         return Event(number, self._lengths[number])
 
     def wait(self, stream: str, event: Event, reason: Reason = "data") -> None:
         """Let *stream* wait for *event*."""
-        number = self._number(stream)
+        number = self._streams[stream]
         if event.stream != number and event.position:
             self._instructions.append(Wait(number, event, reason))
-            self._advance(number)
+            self._lengths[number] += 1
 
     def synchronize(self, event: Event, reason: Reason = "host") -> None:
         """Block the host until *event*."""
@@ -88,18 +105,20 @@ class Tape:
             instructions=tuple(self._instructions),
         )
 
-    def _index(self, operation: Operation) -> int:
+    def _remember(self, operation: Operation) -> tuple[int, Operation]:
         """Number equal operations alike; an object seen before is found without hashing its content (6x faster)."""
-        if id(operation) not in self._seen:  # the table keeps the object alive, so nothing else gets its identity
-            self._seen[id(operation)] = self._operations.setdefault(operation, len(self._operations)), operation
-        return self._seen[id(operation)][0]
-
-    def _number(self, stream: str) -> int:
-        if stream not in self._streams:
-            self._streams[stream] = len(self._lengths)
-            self._lengths.append(0)
-        return self._streams[stream]
+        found = self._operations.setdefault(operation, len(self._operations)), operation
+        self._seen[id(operation)] = found  # the table keeps the object alive, so nothing else gets its identity
+        return found
 
     def _advance(self, number: int) -> Event:
         self._lengths[number] += 1
         return Event(number, self._lengths[number])
+
+
+class _Numbers(dict[str, int]):
+    """Numbers names in the order in which they first occur."""
+
+    def __missing__(self, name: str) -> int:
+        self[name] = len(self)
+        return self[name]

@@ -35,7 +35,8 @@ from simulator.schedules.tape import COMPUTE, Tape
 from simulator.world.mesh import Group, Mesh
 from simulator.world.model.layer import Layer, Work
 from simulator.world.policy.textbook import QUANTIZATION_BLOCK, TextbookPolicy
-from simulator.world.scenario import ELEMENT_BYTES, Scenario
+from simulator.world.scenario import Scenario
+from simulator.world.training import ELEMENT_BYTES
 
 __all__ = ["textbook"]
 

@@ -6,6 +6,7 @@ module translates their complaints into :class:`~simulator.errors.InputError`.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 import types
@@ -20,7 +21,7 @@ import yaml
 from simulator.errors import InputError, UnknownNameError
 from simulator.units import Quantity
 
-__all__ = ["Section", "convert", "data_directory", "find", "read_mapping"]
+__all__ = ["Section", "convert", "convert_options", "data_directory", "find", "read_mapping"]
 
 T = TypeVar("T")
 
@@ -108,6 +109,21 @@ def convert(raw: object, schema: type[T], file: object, key: str = "") -> T:
         return msgspec.convert(raw, schema, dec_hook=_quantity)
     except msgspec.ValidationError as error:
         raise _translated(error, raw, schema, file, key) from None
+
+
+def convert_options(raw: Mapping[str, Any], options: type[T], file: object, key: str) -> T:
+    """Check *raw* against the fields of the dataclass *options*.
+
+    Raises
+    ------
+    InputError
+        An unknown option or a value of the wrong type.
+    """
+    known = [field.name for field in dataclasses.fields(options)]  # type: ignore[arg-type]
+    for name in raw:
+        if name not in known:
+            raise UnknownNameError("option", str(name), known, file=file, key=key)
+    return convert(dict(raw), options, file, key)
 
 
 def _quantity(kind: type, value: object) -> object:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
@@ -21,20 +21,15 @@ from simulator.world.mesh import Mesh
 from simulator.world.model.explicit import LayerSection, explicit
 from simulator.world.model.huggingface import model_from_config
 from simulator.world.model.module import Model
-from simulator.world.policy.deepspeed import DeepSpeedConfig, load_deepspeed, textbook_policy
-from simulator.world.policy.textbook import TextbookPolicy
+from simulator.world.policy.choice import Asked, Policy, VariantSection, chosen_policy
+from simulator.world.policy.deepspeed import DeepSpeedConfig
 from simulator.world.topology.cluster import Cluster, Count, LinkOverride, load_cluster
+from simulator.world.training import ELEMENT_BYTES, Training
 
-__all__ = ["Scenario", "Training", "Variant", "load_scenario"]
-
-ELEMENT_BYTES: Final = {"bf16": 2, "fp16": 2, "fp32": 4}
-"""definition: bytes of a weight, gradient or activation by precision."""
+__all__ = ["Scenario", "Variant", "load_scenario"]
 
 ALGORITHMS = ("ring", "recursive_doubling", "hierarchical")
 """How all-gather, reduce-scatter and all-reduce can be carried out."""
-
-SCHEDULES = ("textbook",)
-"""Schedules that can be recorded."""
 
 
 class ModelSection(Section):
@@ -103,21 +98,8 @@ class RunSection(Section):
 
     ranks: Literal["classes", "all"] = "classes"
     """``all`` simulates every rank of a uniform cluster, for the same answer the long way."""
-
-
-class VariantSection(Section):
-    """One entry of ``variants``."""
-
-    name: Annotated[str, Meta(min_length=1)]
-    schedule: str | None = None
-    deepspeed: str | dict[str, Any] | None = None
-    zero_stage: Annotated[int, Meta(ge=0, le=3)] | None = None
-    prefetch: Annotated[int, Meta(ge=0)] | None = None
-    bucket_size: Annotated[float, Meta(ge=0)] | None = None
-    zero_hpz_partition_size: Count | None = None
-    zero_quantized_weights: bool | None = None
-    zero_quantized_gradients: bool | None = None
-    reduce_communicator: Literal["shared", "separate"] | None = None
+    step: Literal["first", "steady"] = "steady"
+    """``first`` is the first optimizer step of a job, in which frameworks still learn the order of modules."""
 
 
 class ScenarioSection(Section):
@@ -136,22 +118,14 @@ class ScenarioSection(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
-    """What one optimizer step of one rank computes."""
-
-    micro_batch: int
-    gradient_accumulation: int
-    activation_checkpointing: bool
-    precision: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
     """One configuration to simulate."""
 
     name: str
     schedule: str
-    policy: TextbookPolicy
+    policy: Policy
+    config: DeepSpeedConfig | None = None
+    """What a DeepSpeed policy was read from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +147,8 @@ class Scenario:
     per_gpu_hour: float | None
     """[US$/h]"""
     all_ranks: bool
+    first_step: bool
+    """Simulate the first optimizer step of a job instead of a later one."""
     variants: tuple[Variant, ...]
     raw: Mapping[str, Any]
     """The file's content with overrides applied, for provenance."""
@@ -241,10 +217,11 @@ def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
         activation_checkpointing=section.training.activation_checkpointing == "full",
         precision=section.training.precision,
     )
+    model = _model(section.model, ELEMENT_BYTES[training.precision], file)
     return Scenario(
         name=section.name,
         file=file,
-        model=_model(section.model, ELEMENT_BYTES[training.precision], file),
+        model=model,
         training=training,
         cluster=cluster,
         algorithm=_known("algorithm", section.topology.algorithm, ALGORITHMS, file, "topology.algorithm"),
@@ -253,7 +230,8 @@ def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
         host=_host(section.host),
         per_gpu_hour=None if section.prices is None else float(section.prices.per_gpu_hour),
         all_ranks=section.run.ranks == "all",
-        variants=_variants(section, training, cluster, file),
+        first_step=section.run.step == "first",
+        variants=_variants(section, Asked(file=file, training=training, cluster=cluster, model=model)),
         raw=raw,
     )
 
@@ -322,56 +300,18 @@ def _model(section: ModelSection, element_bytes: int, file: Path) -> Model:
     return Model(name=name, sequence_length=section.sequence_length, layers=layers, root=root)
 
 
-def _variants(section: ScenarioSection, training: Training, cluster: Cluster, file: Path) -> tuple[Variant, ...]:
-    mesh = Mesh(hosts=cluster.hosts, devices_per_host=cluster.accelerators_per_host)
+def _variants(section: ScenarioSection, asked: Asked) -> tuple[Variant, ...]:
     variants: dict[str, Variant] = {}
     for index, item in enumerate(section.variants):
         key = f"variants[{index}]"
         if item.name in variants:
-            raise InputError("the name stands twice", file=file, key=f"{key}.name", value=item.name)
-        policy = _policy(item, training, file, key)
-        policy.check(mesh, file, key)
-        variants[item.name] = Variant(name=item.name, schedule=_schedule(item, file, key), policy=policy)
+            raise InputError("the name stands twice", file=asked.file, key=f"{key}.name", value=item.name)
+        schedule, policy, config = chosen_policy(item, asked, key)
+        variants[item.name] = Variant(name=item.name, schedule=schedule, policy=policy, config=config)
     return tuple(variants.values())
-
-
-def _schedule(item: VariantSection, file: Path, key: str) -> str:
-    schedule = item.schedule or ("deepspeed" if item.deepspeed is not None else "textbook")
-    return _known("schedule", schedule, SCHEDULES, file, f"{key}.schedule")
 
 
 def _known(what: str, name: str, names: Iterable[str], file: Path, key: str) -> str:
     if name not in names:
         raise UnknownNameError(what, name, names, file=file, key=key)
     return name
-
-
-_OWN_KEYS = ("zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_gradients", "reduce_communicator")
-
-
-def _policy(item: VariantSection, training: Training, file: Path, key: str) -> TextbookPolicy:
-    prefetch = 1 if item.prefetch is None else item.prefetch
-    if item.deepspeed is None:
-        if item.zero_stage is None:
-            raise InputError("the key 'zero_stage' is missing", file=file, key=key, remedy="give 0, 1, 2 or 3")
-        chosen = {name: getattr(item, name) for name in _OWN_KEYS if getattr(item, name) is not None}
-        bucket = int(item.bucket_size or 0)
-        return TextbookPolicy(zero_stage=item.zero_stage, prefetch=prefetch, bucket_size=bucket, **chosen)
-    for name in ("zero_stage", "bucket_size", *_OWN_KEYS):
-        if getattr(item, name) is not None:
-            raise InputError("stands beside 'deepspeed', which decides it", file=file, key=f"{key}.{name}")
-    config = load_deepspeed(item.deepspeed, file, f"{key}.deepspeed")
-    _check_batch(config, training, file, f"{key}.deepspeed")
-    return textbook_policy(config, prefetch, file, f"{key}.deepspeed")
-
-
-def _check_batch(config: DeepSpeedConfig, training: Training, file: Path, key: str) -> None:
-    """Make sure that a DeepSpeed config does not contradict the scenario's batch."""
-    for name, wanted in (
-        ("gradient_accumulation_steps", training.gradient_accumulation),
-        ("train_micro_batch_size_per_gpu", training.micro_batch),
-    ):
-        found = getattr(config, name)
-        if isinstance(found, int) and found != wanted:
-            remedy = f"the scenario says {wanted}; make them equal or write 'auto'"
-            raise InputError("contradicts training", file=file, key=f"{key}.{name}", value=found, remedy=remedy)

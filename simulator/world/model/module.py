@@ -65,6 +65,12 @@ class Model:
     """The module tree that frameworks hook into."""
 
     @property
+    def hidden_size(self) -> int | None:
+        """Width, from the first table; None for a model without one."""
+        tables = (module for module in self.root.walk() if module.takes_numbers)
+        return next((table.parameters[0].shape[1] for table in tables), None)
+
+    @property
     def elements(self) -> int:
         """Parameters of the model; a tensor that two layers share counts once."""
         return sum({tensor.name: tensor.elements for layer in self.layers for tensor in layer.tensors}.values())

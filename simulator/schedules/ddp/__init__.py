@@ -1,0 +1,5 @@
+"""PyTorch's ``DistributedDataParallel``."""
+
+from simulator.schedules.ddp.distributed import ddp
+
+__all__ = ["ddp"]

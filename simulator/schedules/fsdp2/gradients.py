@@ -1,0 +1,137 @@
+"""The gradients of one unit: accumulated, reduced, added to those of the shards (``foreach_reduce``).
+
+Buffers are taken and given back where PyTorch's allocator could use them again: the input of a reduce-scatter when
+compute has waited for it, its output with the cast that follows.
+"""
+
+from __future__ import annotations
+
+from simulator.schedules.fsdp2.context import ALL_REDUCE, BUCKETS, REDUCE_SCATTER, CommContext, ReduceScatterState
+from simulator.schedules.fsdp2.traffic import Reduction
+from simulator.schedules.program import Event, Memory
+from simulator.schedules.tape import COMPUTE
+
+__all__ = ["Gradients"]
+
+GRADIENTS = "gradients in flight"
+
+
+class Gradients:
+    """From backward kernels to the gradients that the optimizer works on."""
+
+    def __init__(self, label: str, traffic: Reduction, context: CommContext) -> None:
+        self._label, self._traffic, self._context = label, traffic, context
+        self.computed = False
+        """Whether backward has reached the unit since they were last accumulated or reduced."""
+        self._taken = 0.0
+        """Bytes that backward kernels took."""
+        self._kept = 0.0
+        """Bytes of accumulated gradients."""
+        self._accumulated = self._partial = self._reduced = False
+        self._post_reduce: Event | None = None
+
+    def begin_step(self) -> None:
+        """The optimizer has used them."""
+        self._reduced = False
+
+    def compute(self, amount: float) -> None:
+        """Take *amount* bytes with the next kernel; what a shared parameter or a second run adds is not kept."""
+        self.computed = True
+        new = min(amount, self._traffic.gradients - self._taken)
+        if new:
+            self._taken += new
+            self._context.tape.take(((GRADIENTS, new),))
+
+    def accumulate(self) -> None:
+        """Add what was computed to what earlier micro-batches left (``accumulate_unsharded_grad_if_needed``)."""
+        if self._accumulated and self.computed:
+            taken, computed = self._settle()
+            kernel = self._traffic.accumulate[1]
+            self._context.tape.launch(kernel, COMPUTE, label=self._label, takes=taken, gives=computed)
+
+    def keep(self) -> None:
+        """Leave what was computed for a later micro-batch (``to_accumulated_grad_if_needed``, F2-13)."""
+        if self.computed:
+            kernel = self._traffic.accumulate[0]
+            if kernel is None:
+                self._kept, self._taken = self._taken, 0.0
+            else:
+                taken, computed = self._settle()
+                self._kept = self._traffic.accumulated
+                taken += _memory(GRADIENTS, self._kept)
+                self._context.tape.launch(kernel, COMPUTE, label=self._label, takes=taken, gives=computed)
+            self._accumulated, self.computed = True, False
+
+    def reduce(self) -> None:
+        """Reduce what there is among the ranks (F2-8, F2-11, F2-12)."""
+        if not (self.computed or self._accumulated):
+            return
+        tape = self._context.tape
+        if self._post_reduce is not None:  # a unit that runs twice in one backward (``_wait_for_post_backward``)
+            tape.wait(COMPUTE, self._post_reduce, "prefetch limit")
+        self._copy_in()
+        tape.wait(REDUCE_SCATTER, tape.record(COMPUTE))
+        self._post_reduce, stream = self._exchange()
+        self._context.last_post_reduce_events[stream] = self._post_reduce
+        self.computed = self._accumulated = False
+
+    def finalize_backward(self) -> None:
+        """Nothing of this backward is waited for any more."""
+        self._post_reduce = None
+
+    def _settle(self) -> tuple[Memory, Memory]:
+        """What no backward kernel took of the computed gradients, and all of it, to be given back."""
+        missing = self._traffic.gradients - self._taken
+        self._taken, self.computed = 0.0, False
+        return _memory(GRADIENTS, missing), _memory(GRADIENTS, self._traffic.gradients)
+
+    def _copy_in(self) -> None:
+        """Gradients into the buffer, on the compute stream."""
+        traffic = self._traffic
+        if self._accumulated:
+            taken = _memory(GRADIENTS, traffic.accumulated - self._kept)
+            given = _memory(GRADIENTS, traffic.accumulated)
+        else:
+            taken, given = self._settle()
+        reused = self._context.recycled
+        self._context.recycled = 0.0
+        taken += _memory(BUCKETS, traffic.input - reused)
+        given += _memory(BUCKETS, reused - traffic.input)
+        kernel = traffic.copy_in[self._accumulated]
+        self._context.tape.launch(kernel, COMPUTE, label=self._label, takes=taken, gives=given)
+
+    def _exchange(self) -> tuple[Event, str]:
+        """Reduce in the shard group, then among replicas; return the event of the end and its stream."""
+        tape, traffic, label = self._context.tape, self._traffic, self._label
+        last = traffic.all_reduce is None or self._context.all_reduce_grads
+        output = _memory(BUCKETS, traffic.output) if traffic.casts or not last else ()
+        if traffic.divide is not None:
+            tape.launch(traffic.divide, REDUCE_SCATTER, label=label)
+        reduces = traffic.reduce_scatter.group.size > 1
+        operation = traffic.reduce_scatter if reduces else traffic.local
+        scattered = tape.launch(operation, REDUCE_SCATTER, label=label, takes=output)
+        self._context.reduce_scatter_states.append(ReduceScatterState(scattered, traffic.input))
+        if self._partial:  # accumulated on the stream of the reduce-scatter
+            partial = _memory(BUCKETS, traffic.output)
+            tape.launch(traffic.add_partial, REDUCE_SCATTER, label=label, gives=partial)
+        self._partial = not last
+        if not last:
+            return tape.record(REDUCE_SCATTER), REDUCE_SCATTER
+        if traffic.all_reduce is None:
+            return self._view_out(REDUCE_SCATTER, output), REDUCE_SCATTER
+        tape.wait(ALL_REDUCE, tape.record(REDUCE_SCATTER))
+        tape.launch(traffic.all_reduce, ALL_REDUCE, label=label)
+        self._context.all_reduced += output
+        return self._view_out(ALL_REDUCE, ()), ALL_REDUCE
+
+    def _view_out(self, stream: str, gives: Memory) -> Event:
+        """Divide, cast, add to the gradients of the shards."""
+        kernel = self._traffic.view_out[self._reduced]
+        self._reduced = True
+        if kernel is not None:
+            self._context.tape.launch(kernel, stream, label=self._label, gives=gives)
+        return self._context.tape.record(stream)
+
+
+def _memory(item: str, amount: float) -> Memory:
+    return ((item, amount),) if amount > 0 else ()
