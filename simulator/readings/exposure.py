@@ -28,6 +28,7 @@ By construction the charges of a stall sum to its length.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -171,6 +172,8 @@ class _Charging:
     def __init__(self, timeline: ClassTimeline) -> None:
         self._timeline = timeline
         self._needed = _needed_by(timeline)
+        self._host_waits = [wait for wait in timeline.host_waits if wait.end > wait.start]
+        self._host_was_free_at = [wait.end for wait in self._host_waits]
 
     def stalls(self, compute: Sequence[Span]) -> Iterator[Stall]:
         """Yield the charged pieces in order of time; a collective in the compute stream itself is a stall too."""
@@ -211,12 +214,13 @@ class _Charging:
 
     def _host(self, until: float, begin: float) -> Iterator[_Charge]:
         """Charge a launch that came late: the host worked, or was itself blocked until some event."""
-        for wait in reversed(self._timeline.host_waits):
-            if max(begin, wait.start) < wait.end <= until:
-                yield _Charge(until - wait.end, "host bound", None)
-                yield from self._chain(self._need(wait.end, wait.event), begin)
-                return
-        yield _Charge(until - begin, "host bound", None)
+        position = bisect_right(self._host_was_free_at, until)
+        wait = self._host_waits[position - 1] if position else None
+        if wait is not None and wait.end > begin:
+            yield _Charge(until - wait.end, "host bound", None)
+            yield from self._chain(self._need(wait.end, wait.event), begin)
+        else:
+            yield _Charge(until - begin, "host bound", None)
 
     def _chain(self, need: _Need | None, begin: float) -> Iterator[_Charge]:
         """Charge the time from *begin* until *need*: to its span, to what that needed, and so on."""

@@ -10,7 +10,7 @@ from typing import Final
 from simulator.laws.collectives.base import Collective, CollectiveKind
 from simulator.laws.kernels import Kernel
 from simulator.schedules.program import Memory
-from simulator.schedules.tape import Tape
+from simulator.schedules.tape import SilentTape, Tape
 from simulator.world.mesh import Group, Mesh
 from simulator.world.model.execution import Execution
 from simulator.world.model.layer import Tensor
@@ -34,9 +34,12 @@ class HostCosts:
     """Per hook that the framework runs on a module or gradient."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Job:
-    """One training step of one rank, before a framework has scheduled it."""
+    """One training step of one rank, before a framework has scheduled it.
+
+    ``micro_batches`` and ``rehearses`` may change between two steps, and nothing else ever does.
+    """
 
     root: Module
     execution: Execution
@@ -52,6 +55,10 @@ class Job:
     activations: Mapping[tuple[str, str], tuple[Memory, Memory]] = field(default_factory=dict)
     """Memory that a module's kernel takes and gives back, by the same keys as ``kernels``."""
     costs: HostCosts = HostCosts()
+    first_step: int = 0
+    """Number of the step that is recorded first, as the frameworks' counters have it."""
+    rehearses: bool = False
+    """The step is only there for what the framework learns from it; its program is not recorded."""
 
     @cached_property
     def modules(self) -> Mapping[str, Module]:
@@ -75,6 +82,8 @@ class Job:
 
     def tape(self) -> Tape:
         """An empty tape with this job's launch costs."""
+        if self.rehearses:
+            return SilentTape()
         return Tape(self.costs.kernel, self.costs.collective)
 
     def run(self, tape: Tape, module: str, direction: str, stream: str = "compute") -> None:

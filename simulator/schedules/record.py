@@ -25,10 +25,10 @@ from simulator.world.policy.textbook import TextbookPolicy
 from simulator.world.policy.zero import DeepSpeedPolicy
 from simulator.world.scenario import Scenario, Variant
 
-__all__ = ["owners", "record"]
+__all__ = ["first_step", "owners", "record", "steady_step", "steps"]
 
-FIRST, STEADY = 0, 3
-"""Numbers of optimizer steps: traces are recorded, buckets rebuilt and timers started before the fourth."""
+STEADY = 2
+"""Number of the first step that is like all later ones: DeepSpeed's timer starts with it."""
 
 
 def record(scenario: Scenario, variant: Variant) -> Program:
@@ -37,7 +37,35 @@ def record(scenario: Scenario, variant: Variant) -> Program:
     if isinstance(policy, TextbookPolicy):
         return textbook(scenario, policy)
     job = prepared(scenario, scenario.model.elements / owners(policy, scenario.mesh))
-    return next(islice(_steps(job, policy), FIRST if scenario.first_step else STEADY, None))
+    return first_step(job, policy) if scenario.first_step else steady_step(job, policy)
+
+
+def first_step(job: Job, policy: Policy) -> Program:
+    """Record the first optimizer step of a job."""
+    return next(steps(job, policy))
+
+
+def steady_step(job: Job, policy: Policy) -> Program:
+    """Record a later step, after a rehearsal in which the framework learns what it keeps from earlier ones."""
+    if isinstance(policy, DdpPolicy) and policy.static_graph:  # what it learns depends on the micro-batches
+        return next(islice(steps(job, policy), STEADY + 1, None))
+    rehearsed, micro_batches = _rehearsal(policy)
+    asked, job.micro_batches, job.rehearses = job.micro_batches, micro_batches, True
+    job.first_step = STEADY - rehearsed
+    programs = steps(job, policy)
+    for _ in range(rehearsed):
+        next(programs)
+    job.micro_batches, job.rehearses = asked, False
+    return next(programs)
+
+
+def _rehearsal(policy: Policy) -> tuple[int, int]:
+    """Steps to rehearse and micro-batches in each."""
+    if isinstance(policy, DdpPolicy):
+        return 2, 1  # the second iteration rebuilds the buckets, which costs broadcasts
+    if isinstance(policy, DeepSpeedPolicy) and policy.zero_stage == 3:
+        return 1, 2  # the second micro-batch checks the trace that the first one recorded
+    return 1, 1  # FSDP1 learns the order of its units, FSDP2 what stays whole after an evaluation
 
 
 def owners(policy: Policy, mesh: Mesh) -> int:
@@ -49,7 +77,7 @@ def owners(policy: Policy, mesh: Mesh) -> int:
     return policy.shard_size(mesh.ranks) if isinstance(policy, Fsdp2Policy) else 1
 
 
-def _steps(job: Job, policy: Policy) -> Iterator[Program]:
+def steps(job: Job, policy: Policy) -> Iterator[Program]:
     """One program per optimizer step, the first of the job first."""
     if isinstance(policy, DdpPolicy):
         return ddp(job, policy)

@@ -53,12 +53,13 @@ class Tape:
         self._operations: dict[Operation, int] = {}
         self._seen: dict[int, tuple[int, Operation]] = {}
         self._instructions: list[Instruction] = []
+        self._busy = 0.0
 
     def launch(self, operation: Operation, stream: str, *, label: str, takes: Memory = (), gives: Memory = ()) -> Event:
         """Put *operation* into *stream*, with the memory it takes and gives back; the event is its end."""
-        time = self._kernel_time if isinstance(operation, Kernel) else self._collective_time
-        if time:
-            self.work(time)
+        self._busy += self._kernel_time if isinstance(operation, Kernel) else self._collective_time
+        if self._busy:
+            self._flush()
         number = self._streams[stream]
         index, _ = self._seen.get(id(operation)) or self._remember(operation)
         self._last[number] = len(self._instructions)
@@ -86,24 +87,33 @@ class Tape:
         """Let *stream* wait for *event*."""
         number = self._streams[stream]
         if event.stream != number and event.position:
+            self._flush()
             self._instructions.append(Wait(number, event, reason))
             self._lengths[number] += 1
 
     def synchronize(self, event: Event, reason: Reason = "host") -> None:
         """Block the host until *event*."""
+        self._flush()
         self._instructions.append(Synchronize(event, reason))
 
     def work(self, time: float) -> None:
         """Occupy the host for *time* [s]."""
-        self._instructions.append(HostWork(time))
+        self._busy += time
 
     def program(self) -> Program:
         """Return what was recorded."""
+        self._flush()
         return Program(
             streams=tuple(self._streams),
             operations=tuple(self._operations),
             instructions=tuple(self._instructions),
         )
+
+    def _flush(self) -> None:
+        """Let what the host did since it last issued something pass, as one instruction."""
+        if self._busy:
+            self._instructions.append(HostWork(self._busy))
+            self._busy = 0.0
 
     def _remember(self, operation: Operation) -> tuple[int, Operation]:
         """Number equal operations alike; an object seen before is found without hashing its content (6x faster)."""
@@ -122,3 +132,26 @@ class _Numbers(dict[str, int]):
     def __missing__(self, name: str) -> int:
         self[name] = len(self)
         return self[name]
+
+
+class SilentTape(Tape):
+    """Gives the same events and keeps nothing: for steps that are only rehearsed."""
+
+    def launch(self, operation: Operation, stream: str, *, label: str, takes: Memory = (), gives: Memory = ()) -> Event:
+        """Advance *stream*."""
+        return self._advance(self._streams[stream])
+
+    def take(self, memory: Memory) -> None:
+        """Take nothing."""
+
+    def give(self, stream: str, memory: Memory) -> None:
+        """Give nothing."""
+
+    def wait(self, stream: str, event: Event, reason: Reason = "data") -> None:
+        """Wait for nothing."""
+
+    def synchronize(self, event: Event, reason: Reason = "host") -> None:
+        """Do not block."""
+
+    def work(self, time: float) -> None:
+        """Take no time."""

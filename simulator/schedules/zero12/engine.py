@@ -53,7 +53,7 @@ class ThroughputTimer:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._global_step_count = 0
+        self._global_step_count = engine.job.first_step
         self._started = self._times = False
 
     def start(self) -> None:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from simulator.errors import InputError
 from simulator.laws.collectives.base import CollectiveKind
 from simulator.schedules.job import DTYPE_BYTES
 from simulator.schedules.program import Event, Memory
@@ -34,9 +35,18 @@ SCALE_BYTES: Final = 4  # definition: fp32
 
 
 class GradientReducer:
-    """The bucket of one rank (``ipg_bucket``: independent parameter gradients)."""
+    """The bucket of one rank (``ipg_bucket``: independent parameter gradients).
+
+    Raises
+    ------
+    InputError
+        Quantised gradients without ``reduce_scatter``, which DeepSpeed refuses (ZP-15).
+    """
 
     def __init__(self, rank: Rank) -> None:
+        if rank.policy.zero_quantized_gradients and not rank.policy.reduce_scatter:
+            key, remedy = "zero_optimization.reduce_scatter", "leave it out or set it to true"
+            raise InputError("zero_quantized_gradients needs it", key=key, value=False, remedy=remedy)
         self._rank, self._policy, self._stream = rank, rank.policy, rank.reduce_stream
         self._dtype = self._policy.communication_data_type or rank.job.dtype  # Z3-40
         self._bytes = DTYPE_BYTES[self._dtype]

@@ -51,7 +51,7 @@ class Stage3:
             module.name: [self.parameters.by_name[tensor.name] for tensor in module.parameters if tensor.trainable]
             for module in job.root.walk()
         }
-        self._global_steps = 0
+        self._global_steps = job.first_step
 
     def train_step(self) -> Program:
         """Run the micro-batches of one step and update."""

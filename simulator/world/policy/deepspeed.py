@@ -185,7 +185,7 @@ def _zero_names(content: Mapping[str, Any], file: Path, key: str) -> tuple[Any, 
         chosen = {"stage": int(raw)} | ({"allgather_bucket_size": content.get("allgather_size", 5e8)} if raw else {})
         return chosen, dict.fromkeys(chosen, "deprecated name zero_optimization: true")
     if not isinstance(raw, Mapping):
-        raise InputError("expected a mapping", file=file, key=key, value="null" if raw is None else raw)
+        raise InputError("expected a mapping", file=file, key=key, value=raw, remedy="for instance {stage: 3}")
     zero: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for name, value in raw.items():

@@ -68,7 +68,7 @@ def _value(value: Any, kind: Any, file: object, key: str) -> Any:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         if not isinstance(value, Mapping):
             remedy = "leave the key out" if value is False else None
-            raise InputError("expected a mapping", file=file, key=key, value=_shown(value), remedy=remedy)
+            raise _error("expected a mapping", value, file, key, remedy)
         return relaxed(value, kind, file, key)
     return value
 
@@ -80,7 +80,7 @@ def _boolean(value: Any, file: object, key: str) -> bool:
         return bool(value)
     if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
         return value.lower() in _TRUE
-    raise InputError("expected true or false", file=file, key=key, value=_shown(value))
+    raise _error("expected true or false", value, file, key)
 
 
 def _integer(value: Any, file: object, key: str) -> int:
@@ -93,7 +93,7 @@ def _integer(value: Any, file: object, key: str) -> int:
     remedy = None
     if isinstance(value, str) and re.fullmatch(r"\s*[-+]?\d+(\.\d*)?[eE]\+?\d+\s*", value):
         remedy = f"DeepSpeed refuses it as a string; write {value.strip()} without the quotes"
-    raise InputError("expected a whole number", file=file, key=key, value=_shown(value), remedy=remedy)
+    raise _error("expected a whole number", value, file, key, remedy)
 
 
 def _real(value: Any, file: object, key: str) -> float:
@@ -102,12 +102,13 @@ def _real(value: Any, file: object, key: str) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise InputError("expected a finite number", file=file, key=key, value=_shown(value))
+        raise _error("expected a finite number", value, file, key)
     return number
 
 
-def _shown(value: Any) -> Any:
-    return "null" if value is None else value
+def _error(problem: str, value: object, file: object, key: str, remedy: str | None = None) -> InputError:
+    found = ", found null" if value is None else ""
+    return InputError(problem + found, file=file, key=key, value=value, remedy=remedy)
 
 
 _READERS: Final[Mapping[type, Callable[[Any, object, str], object]]] = {bool: _boolean, int: _integer, float: _real}

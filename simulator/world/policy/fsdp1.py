@@ -94,8 +94,13 @@ class Fsdp1Policy:
         Raises
         ------
         InputError
-            The shard group does not divide the ranks.
+            The shard group does not divide the ranks, or is a single one: FSDP1 then takes NO_SHARD within that one
+            rank, and replicas silently drift apart.
         """
+        if self.shard_size(mesh) == 1 < mesh.ranks:
+            where, remedy = f"{key}.sharding_strategy", "use NO_SHARD"
+            problem = "shards among one rank, and FSDP1 then reduces no gradients"
+            raise InputError(problem, file=file, key=where, value=self.sharding_strategy, remedy=remedy)
         try:
             mesh.group("shard_group_size", self.shard_size(mesh))
         except InputError as error:
