@@ -51,14 +51,15 @@ def _variant(scenario: Scenario, variant: Variant) -> dict[str, Any]:
     """The policy of one variant; of a DeepSpeed config also each key, where its value is from and what it does."""
     shown = {"name": variant.name, "schedule": variant.schedule, "policy": asdict(variant.policy)}
     if variant.config is None or variant.schedule != "deepspeed":
-        return {**shown, "knobs": [], "notes": []}
+        return {**shown, "knobs": [], "notes": list(remarks(variant))}
     listed = knobs(variant.config, scenario.training.precision, hidden_size=scenario.model.hidden_size)
     return {**shown, "knobs": [asdict(knob) for knob in listed], "notes": list(remarks(variant))}
 
 
 def remarks(variant: Variant) -> tuple[str, ...]:
     """What the author of a variant's configuration should know: keys that are ignored, renamed or left open."""
-    return notes(variant.config) if variant.config is not None and variant.schedule == "deepspeed" else ()
+    of_config = notes(variant.config) if variant.config is not None and variant.schedule == "deepspeed" else ()
+    return (*variant.notes, *of_config)
 
 
 def _variant_table(item: Mapping[str, Any]) -> Table:

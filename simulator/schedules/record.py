@@ -49,8 +49,8 @@ def steady_step(job: Job, policy: Policy) -> Program:
     """Record a later step, after a rehearsal in which the framework learns what it keeps from earlier ones."""
     if isinstance(policy, DdpPolicy) and policy.static_graph:  # what it learns depends on the micro-batches
         return next(islice(steps(job, policy), STEADY + 1, None))
-    rehearsed, micro_batches = _rehearsal(policy)
-    asked, job.micro_batches, job.rehearses = job.micro_batches, micro_batches, True
+    rehearsed = _rehearsals(policy)
+    asked, job.micro_batches, job.rehearses = job.micro_batches, 1, True
     job.first_step = STEADY - rehearsed
     programs = steps(job, policy)
     for _ in range(rehearsed):
@@ -59,13 +59,11 @@ def steady_step(job: Job, policy: Policy) -> Program:
     return next(programs)
 
 
-def _rehearsal(policy: Policy) -> tuple[int, int]:
-    """Steps to rehearse and micro-batches in each."""
-    if isinstance(policy, DdpPolicy):
-        return 2, 1  # the second iteration rebuilds the buckets, which costs broadcasts
-    if isinstance(policy, DeepSpeedPolicy) and policy.zero_stage == 3:
-        return 1, 2  # the second micro-batch checks the trace that the first one recorded
-    return 1, 1  # FSDP1 learns the order of its units, FSDP2 what stays whole after an evaluation
+def _rehearsals(policy: Policy) -> int:
+    """Steps of one micro-batch to rehearse."""
+    # the second iteration of DDP rebuilds the buckets, which costs broadcasts; ZeRO-3 learns its trace, FSDP1 the order
+    # of its units, FSDP2 what stays whole after an evaluation
+    return 2 if isinstance(policy, DdpPolicy) else 1
 
 
 def owners(policy: Policy, mesh: Mesh) -> int:

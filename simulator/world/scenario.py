@@ -126,6 +126,8 @@ class Variant:
     policy: Policy
     config: DeepSpeedConfig | None = None
     """What a DeepSpeed policy was read from."""
+    notes: tuple[str, ...] = ()
+    """What the author of a trainer's file should know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,8 +308,14 @@ def _variants(section: ScenarioSection, asked: Asked) -> tuple[Variant, ...]:
         key = f"variants[{index}]"
         if item.name in variants:
             raise InputError("the name stands twice", file=asked.file, key=f"{key}.name", value=item.name)
-        schedule, policy, config = chosen_policy(item, asked, key)
-        variants[item.name] = Variant(name=item.name, schedule=schedule, policy=policy, config=config)
+        chosen = chosen_policy(item, asked, key)
+        variants[item.name] = Variant(
+            name=item.name,
+            schedule=chosen.schedule,
+            policy=chosen.policy,
+            config=chosen.config,
+            notes=chosen.notes,
+        )
     return tuple(variants.values())
 
 

@@ -270,7 +270,7 @@ def test_keys_of_fsdp1_are_noted(tmp_path):
     ({"fsdp_reshard_after_forward": "SHARD_GRAD_OP"}, {}, ["fsdp_reshard_after_forward", "false for SHARD_GRAD_OP"]),
     ({}, {"parallelism_config": {"parallelism_config_cp_size": 2}}, ["parallelism_config_cp_size", "context"]),
     ({}, {"parallelism_config": {"parallelism_config_dp_replicate_size": 2}}, ["dp_shard_size", "nothing is sharded"]),
-    ({}, {"parallelism_config": {"dp_shard_size": 2}}, ["'dp_shard_size': unknown", "parallelism_config_dp_shard_size"]),
+    ({}, {"parallelism_config": {"dp_shard_size": 2}}, ["'dp_shard_size'", "parallelism_config_dp_shard_size"]),
     ({}, {"num_processes": 16, "parallelism_config": {
         "parallelism_config_dp_replicate_size": 2, "parallelism_config_dp_shard_size": 4}},
      ["2 replicas of 4 shards are 8 ranks, not 16"]),

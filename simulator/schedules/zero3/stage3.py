@@ -72,6 +72,8 @@ class Stage3:
                 self._engine_step(boundary=last)
         if self.policy.evaluates:
             self._forward("eval")
+        if self.job.rehearses:
+            self.coordinator.reset_step()  # what a second micro-batch would do first: check the trace and use it
         return rank.end(self._reducer.buffer + self._gathered())
 
     # Forward

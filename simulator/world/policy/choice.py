@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,22 +13,29 @@ from simulator.errors import InputError, UnknownNameError
 from simulator.world.document import Section, convert_options
 from simulator.world.mesh import Mesh
 from simulator.world.model.module import Model
+from simulator.world.policy.accelerate import load_accelerate
 from simulator.world.policy.ddp import DdpPolicy
 from simulator.world.policy.deepspeed import DeepSpeedConfig, deepspeed_policy, load_deepspeed, textbook_policy
 from simulator.world.policy.deepspeed_batch import resolve_batch
 from simulator.world.policy.fsdp1 import Fsdp1Policy
 from simulator.world.policy.fsdp2 import Fsdp2Policy
+from simulator.world.policy.launch import Launch
+from simulator.world.policy.llmfoundry import load_llmfoundry
 from simulator.world.policy.textbook import TextbookPolicy
+from simulator.world.policy.torchtitan import load_torchtitan
 from simulator.world.policy.zero import DeepSpeedPolicy
 from simulator.world.topology.cluster import Cluster, Count
 from simulator.world.training import Training
 
-__all__ = ["Asked", "Policy", "VariantSection", "chosen_policy"]
+__all__ = ["Asked", "Chosen", "Policy", "VariantSection", "chosen_policy"]
 
 Policy = TextbookPolicy | DeepSpeedPolicy | DdpPolicy | Fsdp1Policy | Fsdp2Policy
 
 SCHEDULES = ("textbook", "ddp", "deepspeed", "fsdp1", "fsdp2")
 """Schedules that can be recorded."""
+
+TRAINERS = ("accelerate", "torchtitan", "llmfoundry")
+"""Trainers whose own files can be given."""
 
 _OWN_KEYS = ("zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_gradients", "reduce_communicator")
 
@@ -45,6 +53,12 @@ class VariantSection(Section):
     """Options of ``FullyShardedDataParallel``."""
     fsdp2: dict[str, Any] | None = None
     """Options of ``fully_shard``."""
+    accelerate: str | dict[str, Any] | None = None
+    """A configuration file of accelerate (or axolotl)."""
+    torchtitan: str | dict[str, Any] | None = None
+    """A job file of torchtitan."""
+    llmfoundry: str | dict[str, Any] | None = None
+    """A training file of llm-foundry."""
     zero_stage: Annotated[int, Meta(ge=0, le=3)] | None = None
     prefetch: Annotated[int, Meta(ge=0)] | None = None
     bucket_size: Annotated[float, Meta(ge=0)] | None = None
@@ -69,19 +83,34 @@ class Asked:
         return Mesh(hosts=self.cluster.hosts, devices_per_host=self.cluster.accelerators_per_host)
 
 
-def chosen_policy(item: VariantSection, asked: Asked, key: str) -> tuple[str, Policy, DeepSpeedConfig | None]:
-    """Return the schedule, the policy, and the DeepSpeed config that it was read from.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """A policy and where it comes from."""
+
+    schedule: str
+    policy: Policy
+    config: DeepSpeedConfig | None = None
+    """What a DeepSpeed policy was read from."""
+    notes: tuple[str, ...] = ()
+    """What the author of a trainer's file should know."""
+
+
+def chosen_policy(item: VariantSection, asked: Asked, key: str) -> Chosen:
+    """Return the policy that a variant asks for.
 
     Raises
     ------
     InputError
         No description or several, a wrong one, or one that does not fit the model, batch or ranks.
     """
-    given = [name for name in ("deepspeed", "ddp", "fsdp1", "fsdp2") if getattr(item, name) is not None]
+    given = [name for name in (*SCHEDULES[1:], *TRAINERS) if getattr(item, name) is not None]
     if len(given) > 1:
         raise InputError(
             f"stands beside {given[0]!r}; a variant has one policy", file=asked.file, key=f"{key}.{given[1]}"
         )
+    if given and given[0] in TRAINERS:
+        _refuse_beside(item, asked, key, given[0])
+        return _trainer(given[0], getattr(item, given[0]), asked, f"{key}.{given[0]}")
     schedule = item.schedule or (given[0] if given else "textbook")
     if schedule not in SCHEDULES:
         raise UnknownNameError("schedule", schedule, SCHEDULES, file=asked.file, key=f"{key}.schedule")
@@ -91,11 +120,49 @@ def chosen_policy(item: VariantSection, asked: Asked, key: str) -> tuple[str, Po
     if schedule == "textbook":
         policy, config = _textbook(item, asked, key)
         policy.check(asked.mesh, asked.file, key)
-        return schedule, policy, config
+        return Chosen(schedule=schedule, policy=policy, config=config)
     _refuse_beside(item, asked, key, schedule)
     if schedule == "deepspeed":
-        return schedule, *_deepspeed(item, asked, f"{key}.deepspeed")
-    return schedule, _pytorch(schedule, getattr(item, schedule), asked, f"{key}.{schedule}"), None
+        assert item.deepspeed is not None
+        return _deepspeed(load_deepspeed(item.deepspeed, asked.file, f"{key}.deepspeed"), asked, f"{key}.deepspeed")
+    policy_key = f"{key}.{schedule}"
+    return Chosen(schedule=schedule, policy=_pytorch(schedule, getattr(item, schedule), asked, policy_key))
+
+
+def _trainer(trainer: str, raw: str | dict[str, Any], asked: Asked, key: str) -> Chosen:
+    """Read a trainer's own file; the scenario says what is trained, and must not contradict it."""
+    root = asked.model.root
+    if trainer == "accelerate":
+        launch = load_accelerate(raw, asked.file, key, root=root)
+    elif trainer == "torchtitan":
+        launch = load_torchtitan(raw, asked.file, key, root=root, ranks=asked.mesh.ranks)
+    else:
+        launch = load_llmfoundry(raw, asked.file, key, root=root, ranks=asked.mesh.ranks)
+    notes = (*launch.notes, *_disagreements(launch, asked))
+    if isinstance(launch.policy, DeepSpeedConfig):
+        return replace(_deepspeed(launch.policy, asked, key), notes=notes)
+    if isinstance(launch.policy, Fsdp2Policy):
+        launch.policy.check(asked.mesh, asked.file, key)
+        return Chosen(schedule="fsdp2", policy=launch.policy, notes=notes)
+    if isinstance(launch.policy, Fsdp1Policy):
+        _check_group(asked, launch.policy.shard_size(asked.mesh), key)
+        return Chosen(schedule="fsdp1", policy=launch.policy, notes=notes)
+    return Chosen(schedule="ddp", policy=launch.policy, notes=notes)
+
+
+def _disagreements(launch: Launch, asked: Asked) -> Iterator[str]:
+    """What the file says about the run that the scenario says otherwise; the scenario decides."""
+    training = asked.training
+    pairs = {
+        "ranks": (launch.ranks, asked.mesh.ranks),
+        "hosts": (launch.hosts, asked.mesh.hosts),
+        "precision": (launch.precision, training.precision),
+        "micro-batch": (launch.micro_batch, training.micro_batch),
+        "gradient accumulation": (launch.gradient_accumulation, training.gradient_accumulation),
+    }
+    for what, (theirs, ours) in pairs.items():
+        if theirs is not None and theirs != ours:
+            yield f"the file says {what} {theirs}, the scenario {ours}, which is simulated"
 
 
 def _refuse_beside(item: VariantSection, asked: Asked, key: str, schedule: str) -> None:
@@ -123,13 +190,11 @@ def _textbook(item: VariantSection, asked: Asked, key: str) -> tuple[TextbookPol
     ), config
 
 
-def _deepspeed(item: VariantSection, asked: Asked, key: str) -> tuple[DeepSpeedPolicy, DeepSpeedConfig]:
-    assert item.deepspeed is not None
-    config = load_deepspeed(item.deepspeed, asked.file, key)
+def _deepspeed(config: DeepSpeedConfig, asked: Asked, key: str) -> Chosen:
     _check_batch(config, asked, key)
     policy = deepspeed_policy(config, asked.training.precision, hidden_size=asked.model.hidden_size)
     _check_group(asked, policy.zero_hpz_partition_size, f"{key}.zero_optimization.zero_hpz_partition_size")
-    return policy, config
+    return Chosen(schedule="deepspeed", policy=policy, config=config)
 
 
 def _pytorch(schedule: str, raw: dict[str, Any], asked: Asked, key: str) -> DdpPolicy | Fsdp1Policy | Fsdp2Policy:
