@@ -31,27 +31,31 @@ OPTIMIZER_BYTES: Final = {"bf16": 12, "fp16": 12, "fp32": 8}
 """definition: fp32 master copy (mixed precision only), momentum and variance of Adam, per parameter."""
 
 
-def sharded_states(elements: float, weights_over: int, gradients_over: int, optimizer_over: int) -> dict[str, float]:
+def sharded_states(elements: float, trainable: float, over: int) -> dict[str, float]:
     """Bytes that a rank of PyTorch's FSDP or DDP keeps: everything in fp32, mixed precision only in flight.
 
     Parameters
     ----------
-    weights_over, gradients_over, optimizer_over
-        Ranks that each is divided by; 1 for whole.
+    trainable
+        Those of the parameters that have gradients and optimizer states.
+    over
+        Ranks that share them; 1 for whole.
 
     Examples
     --------
-    >>> sum(sharded_states(8e9, 64, 64, 64).values()) / 1e9
+    >>> sum(sharded_states(8e9, 8e9, 64).values()) / 1e9
     2.0
     """
     return {
-        "weights": FP32 * elements / weights_over,
-        "gradients": FP32 * elements / gradients_over,
-        "optimizer states": 2 * FP32 * elements / optimizer_over,
+        "weights": FP32 * elements / over,
+        "gradients": FP32 * trainable / over,
+        "optimizer states": 2 * FP32 * trainable / over,
     }
 
 
-def model_states(elements: float, precision: str, zero_stage: int, ranks: int, secondary: int = 1) -> dict[str, float]:
+def model_states(
+    elements: float, precision: str, zero_stage: int, ranks: int, secondary: int = 1, *, trainable: float | None = None
+) -> dict[str, float]:
     """Bytes that a rank keeps, by item.
 
     Parameters
@@ -60,17 +64,19 @@ def model_states(elements: float, precision: str, zero_stage: int, ranks: int, s
         Parameters of the model.
     secondary
         Ranks that share a secondary partition of the weights; 1 for none.
+    trainable
+        Those of the parameters that have gradients and optimizer states; by default all.
 
     Examples
     --------
     >>> [sum(model_states(7.5e9, "bf16", stage, 8).values()) / 1e9 for stage in range(4)]
     [120.0, 41.25, 28.125, 15.0]
     """
-    wire = ELEMENT_BYTES[precision]
+    wire, trained = ELEMENT_BYTES[precision], elements if trainable is None else trainable
     states = {
         "weights": wire * elements / (ranks if zero_stage >= 3 else 1),
-        "gradients": wire * elements / (ranks if zero_stage >= 2 else 1),
-        "optimizer states": OPTIMIZER_BYTES[precision] * elements / (ranks if zero_stage >= 1 else 1),
+        "gradients": wire * trained / (ranks if zero_stage >= 2 else 1),
+        "optimizer states": OPTIMIZER_BYTES[precision] * trained / (ranks if zero_stage >= 1 else 1),
     }
     if secondary > 1:
         states["secondary weights"] = wire * elements / secondary

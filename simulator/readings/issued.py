@@ -22,10 +22,11 @@ def issued(program: Program) -> list[dict[str, Any]]:
                     "micro_batch": launch.micro_batch,
                     "kind": operation.kind,
                     "role": operation.role,
-                    "label": launch.label,
+                    "module": launch.label,
                     "elements": operation.elements,
+                    "dtype": operation.dtype or None,
                     "bytes": operation.wire_bytes,
-                    "group_size": operation.group.size,
+                    "group": {"size": operation.group.size, "stride": operation.group.stride},
                     "stream": program.streams[launch.stream],
                     "communicator": operation.group.name,
                 }

@@ -129,9 +129,9 @@ def _states(scenario: Scenario, policy: Policy) -> dict[str, float]:
     elements, mesh = scenario.model.elements, scenario.mesh
     if isinstance(policy, TextbookPolicy | DeepSpeedPolicy):
         secondary = policy.zero_hpz_partition_size
-        return model_states(elements, scenario.training.precision, policy.zero_stage, mesh.ranks, secondary)
-    shared = owners(policy, mesh)
-    return sharded_states(elements, shared, shared, shared)
+        precision, trainable = scenario.training.precision, scenario.model.trainable
+        return model_states(elements, precision, policy.zero_stage, mesh.ranks, secondary, trainable=trainable)
+    return sharded_states(elements, scenario.model.trainable, owners(policy, mesh))
 
 
 def _memory(peak: Footprint) -> dict[str, Any]:

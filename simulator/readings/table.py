@@ -18,6 +18,8 @@ __all__ = ["comparison", "exposed_by", "memory_table", "notes", "program_table",
 
 GB = 1e9
 
+HOST_BOUND = 0.05  # definition: a twentieth of the step lost to the host is worth a word
+
 SAME = 1.01  # definition: steps within one percent of each other are called equally fast
 
 TIGHT = 0.9  # definition: allocator, CUDA context and NCCL buffers want about a tenth of the memory
@@ -100,6 +102,13 @@ def notes(results: Sequence[Mapping[str, Any]]) -> list[str]:
                 f"{result['name']} does not fit: {memory['peak'] / GB:.1f} GB of {memory['capacity'] / GB:.0f} GB; "
                 f"largest item: {name}, {size / GB:.1f} GB"
             )
+        by_host = result["host_time"] + result["exposed_by_cause"]["host"]
+        if by_host > HOST_BOUND * result["step_time"]:
+            share = 100 * by_host / result["step_time"]
+            lines.append(
+                f"{result['name']} is host-bound: for {share:.0f} % of the step the GPU waits for launches; "
+                "larger micro-batches, larger kernels or a compiled model help"
+            )
     assumed = list(dict.fromkeys(name for result in results for name in result["assumed"]))
     if assumed:
         lines.append("assumed numbers used: " + ", ".join(assumed))
@@ -151,8 +160,8 @@ def program_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
         table.add_column(heading, no_wrap=True)
     for row in rows:
         table.add_row(
-            row["phase"], str(row["micro_batch"]), row["kind"], row["role"], row["label"],
-            readable(row["bytes"], "B", 4), f"{row['communicator']} ({row['group_size']} ranks)", row["stream"],
+            row["phase"], str(row["micro_batch"]), row["kind"], row["role"], row["module"],
+            readable(row["bytes"], "B", 4), f"{row['communicator']} ({row['group']['size']} ranks)", row["stream"],
         )  # fmt: skip
     return table
 

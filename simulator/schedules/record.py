@@ -36,7 +36,7 @@ def record(scenario: Scenario, variant: Variant) -> Program:
     policy = variant.policy
     if isinstance(policy, TextbookPolicy):
         return textbook(scenario, policy)
-    job = prepared(scenario, scenario.model.elements / owners(policy, scenario.mesh))
+    job = prepared(scenario, scenario.model.trainable / owners(policy, scenario.mesh))
     return first_step(job, policy) if scenario.first_step else steady_step(job, policy)
 
 

@@ -71,6 +71,8 @@ class _Unit:
 
     name: str
     elements: int
+    trainable: int
+    """Elements that have gradients."""
     forward: Kernel
     recompute: Kernel | None
     backward: Kernel
@@ -162,13 +164,13 @@ def _backward(tape: Tape, plan: _Plan, reductions: list[Event], *, reduces: bool
             _need(tape, unit, gathered)
             _backward_of(tape, plan, unit)
             position += 1
-        if reduces:
+        if reduces and any(unit.trainable for unit in bucket):
             reductions.append(_reduce(tape, plan, bucket))
 
 
 def _backward_of(tape: Tape, plan: _Plan, unit: _Unit) -> None:
     working, kept = (("activations", unit.working),), (("activations", unit.working + unit.kept),)
-    takes = _gradients(plan, unit.elements)
+    takes = _gradients(plan, unit.trainable)
     if unit.recompute:
         tape.launch(unit.recompute, COMPUTE, label=unit.name, takes=working)
     else:
@@ -183,9 +185,10 @@ def _step(tape: Tape, plan: _Plan) -> None:
     if plan.policy.zero_stage in (1, 2):
         tape.wait(GATHER, tape.record(COMPUTE))
         for bucket in _buckets(plan.units, plan.policy.bucket_size):
-            elements = sum(unit.elements for unit in bucket)
-            collective = plan.collective("all_gather", elements, plan.world, "parameter_all_gather", None)
-            tape.launch(collective, GATHER, label=_label(bucket))
+            elements = sum(unit.trainable for unit in bucket)  # what is frozen has not changed
+            if elements:
+                collective = plan.collective("all_gather", elements, plan.world, "parameter_all_gather", None)
+                tape.launch(collective, GATHER, label=_label(bucket))
     tape.wait(COMPUTE, tape.record(GATHER))
     tape.launch(END, COMPUTE, label="end of step")
 
@@ -229,7 +232,7 @@ def _gradients(plan: _Plan, elements: float) -> Memory:
 
 def _reduce(tape: Tape, plan: _Plan, bucket: Sequence[_Unit]) -> Event:
     """Reduce the gradients of *bucket* once they are computed; the event is the end."""
-    label, elements = _label(bucket), sum(unit.elements for unit in bucket)
+    label, elements = _label(bucket), sum(unit.trainable for unit in bucket)
     kind = plan.reduction
     tape.wait(kind, tape.record(COMPUTE))
     if plan.gradients:
@@ -264,6 +267,7 @@ def _unit(layer: Layer, scenario: Scenario) -> _Unit:
     return _Unit(
         name=layer.name,
         elements=layer.elements,
+        trainable=sum(tensor.elements for tensor in layer.tensors if tensor.trainable),
         forward=kernel("forward", layer.forward, layer.forward_time),
         recompute=kernel("recompute", layer.forward, layer.forward_time) if checkpointed else None,
         backward=kernel("backward", layer.backward, layer.backward_time),
@@ -282,7 +286,7 @@ def _backward_group(mesh: Mesh, policy: TextbookPolicy) -> Group:
 def _optimizer(scenario: Scenario, policy: TextbookPolicy) -> Kernel:
     """Adam reads the gradient, reads and writes its states, and writes the weight."""
     precision = scenario.training.precision
-    shard = scenario.model.elements / (scenario.mesh.ranks if policy.zero_stage >= 1 else 1)
+    shard = scenario.model.trainable / (scenario.mesh.ranks if policy.zero_stage >= 1 else 1)
     traffic = shard * (2 * ELEMENT_BYTES[precision] + 2 * OPTIMIZER_BYTES[precision])
     given = any(layer.forward_time is not None for layer in scenario.model.layers)
     works = (Work("memory", constant_traffic=traffic),)

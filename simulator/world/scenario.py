@@ -19,6 +19,7 @@ from simulator.world.catalog import Accelerator, Host, python_host
 from simulator.world.document import Section, convert, find, parse_mapping, read_mapping
 from simulator.world.mesh import Mesh
 from simulator.world.model.explicit import LayerSection, explicit
+from simulator.world.model.frozen import freeze
 from simulator.world.model.huggingface import model_from_config
 from simulator.world.model.module import Model
 from simulator.world.policy.choice import Asked, Policy, VariantSection, chosen_policy
@@ -39,6 +40,8 @@ class ModelSection(Section):
     config: str | None = None
     layers: list[LayerSection] | None = None
     name: str | None = None
+    frozen: list[str] = field(default_factory=list)
+    """Modules whose parameters are not trained, by their names in the implementation."""
 
 
 class TrainingSection(Section):
@@ -295,6 +298,9 @@ def _model(section: ModelSection, element_bytes: int, file: Path) -> Model:
         name = section.name or "explicit layers"
     if not any(layer.elements for layer in layers):
         raise InputError("the model is empty", file=file, key="model", remedy="give it layers with parameters")
+    root, layers = freeze(root, layers, section.frozen, file, "model.frozen")
+    if not any(tensor.trainable for tensor in root.tensors()):
+        raise InputError("nothing is left to train", file=file, key="model.frozen", remedy="freeze fewer modules")
     names = [layer.name for layer in layers]
     if len(set(names)) < len(names):
         twice = next(item for item in names if names.count(item) > 1)

@@ -76,6 +76,11 @@ class Model:
         return sum({tensor.name: tensor.elements for layer in self.layers for tensor in layer.tensors}.values())
 
     @property
+    def trainable(self) -> int:
+        """Parameters that have gradients and optimizer states."""
+        return sum(tensor.elements for tensor in self.root.tensors() if tensor.trainable)
+
+    @property
     def model_flop(self) -> float:
         """FLOP of one token, forward and backward, as MFU counts them."""
         return sum(layer.model_flop for layer in self.layers)
