@@ -10,7 +10,8 @@ if this prefetches; each reduction then comes one unit later (F1-9 as corrected 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Final
 
 from simulator.schedules.fsdp1.flat_param import FlatParamHandle
@@ -80,7 +81,6 @@ class Autograd:
     """When the gradients of flat parameters are complete."""
 
     def __init__(self, execution: Execution) -> None:
-        self._backward = execution.backward
         self._entered: dict[str, int] = {}
         for position, mark in enumerate(execution.forward):
             if mark.kind == "enter":
@@ -89,7 +89,7 @@ class Autograd:
         """Modules whose output has a gradient."""
         self.without_graph = frozenset(_run_without_graph(execution.backward))
         """Modules whose first forward keeps no graph: what reentrant checkpointing runs again."""
-        self._positions: dict[str, int] = {}
+        self._last_of_later = _last_of_later(execution, self._entered)
         self._viewed: set[FlatParamHandle] = set()
         self._due: dict[int, list[FlatParamHandle]] = defaultdict(list)
 
@@ -112,15 +112,17 @@ class Autograd:
 
     def _position(self, unit: str) -> int:
         """Last mark in backward of what forward began together with *unit* or later."""
-        if unit not in self._positions:
-            since = self._entered[unit]
-            found = (
-                position
-                for position, mark in enumerate(self._backward)
-                if mark.kind != "gradient" and self._entered.get(mark.name, -1) >= since
-            )
-            self._positions[unit] = max(found, default=len(self._backward) - 1)
-        return self._positions[unit]
+        return self._last_of_later[self._entered[unit]]
+
+
+def _last_of_later(execution: Execution, entered: Mapping[str, int]) -> list[int]:
+    """For each mark of forward, the last mark in backward of what forward began together with it or later."""
+    last = [-1] * len(execution.forward)
+    for position, mark in enumerate(execution.backward):
+        if mark.kind != "gradient" and mark.name in entered:
+            last[entered[mark.name]] = position
+    later = list(accumulate(reversed(last), max))[::-1]
+    return [position if position >= 0 else len(execution.backward) - 1 for position in later]
 
 
 def _run_without_graph(backward: Sequence[Mark]) -> Iterator[str]:

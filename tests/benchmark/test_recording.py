@@ -1,0 +1,46 @@
+"""What recording a framework's program costs, next to replaying it."""
+
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+
+from simulator.clock.engine import simulate
+from simulator.clock.stage import stage
+from simulator.schedules.prepare import prepared
+from simulator.schedules.record import first_step, owners, record
+from simulator.world.scenario import load_scenario
+
+ROOT = Path(__file__).parents[2]
+FRAMEWORKS = ROOT / "scenarios" / "llama-2-7b-frameworks.yaml"
+
+
+def fastest(work, rounds=5):
+    times = []
+    for _ in range(rounds):
+        start = perf_counter()
+        work()
+        times.append(perf_counter() - start)
+    return min(times)
+
+
+@pytest.fixture(scope="module")
+def scenario():
+    return load_scenario(FRAMEWORKS, ["model.config=models/llama-2-70b.json", "topology.hosts=8"])
+
+
+@pytest.mark.parametrize("name", ["zero2 deepspeed", "zero3 deepspeed", "zero++ deepspeed", "fsdp1", "fsdp2", "hsdp"])
+def test_recording_a_70b_step_costs_no_more_than_replaying_it(scenario, name):
+    """The step itself; a steady step is preceded by a rehearsal of one micro-batch, measured below."""
+    variant = scenario.variant(name)
+    job = prepared(scenario, scenario.model.trainable / owners(variant.policy, scenario.mesh))
+    program = first_step(job, variant.policy)
+    ready = stage(scenario, program)
+    assert fastest(lambda: first_step(job, variant.policy)) <= 1.3 * fastest(lambda: simulate(ready))
+
+
+@pytest.mark.parametrize("name", ["zero2 deepspeed", "zero3 deepspeed", "fsdp2"])
+def test_a_rehearsal_makes_a_steady_step_at_most_half_as_dear_again(scenario, name):
+    variant = scenario.variant(name)
+    job = prepared(scenario, scenario.model.trainable / owners(variant.policy, scenario.mesh))
+    assert fastest(lambda: record(scenario, variant)) <= 1.75 * fastest(lambda: first_step(job, variant.policy))
