@@ -1,7 +1,6 @@
 """What recording a framework's program costs, next to replaying it."""
 
 from pathlib import Path
-from time import perf_counter
 
 import pytest
 
@@ -10,18 +9,10 @@ from simulator.clock.stage import stage
 from simulator.schedules.prepare import prepared
 from simulator.schedules.record import first_step, owners, record
 from simulator.world.scenario import load_scenario
+from tests.benchmark.timing import fastest
 
 ROOT = Path(__file__).parents[2]
 FRAMEWORKS = ROOT / "scenarios" / "llama-2-7b-frameworks.yaml"
-
-
-def fastest(work, rounds=5):
-    times = []
-    for _ in range(rounds):
-        start = perf_counter()
-        work()
-        times.append(perf_counter() - start)
-    return min(times)
 
 
 @pytest.fixture(scope="module")

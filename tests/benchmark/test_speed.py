@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
-from time import perf_counter
 
 import pytest
 import simpy
@@ -16,19 +15,10 @@ from simulator.clock.stage import stage
 from simulator.explore import compare
 from simulator.schedules.record import record
 from simulator.world.scenario import load_scenario
+from tests.benchmark.timing import fastest
 
 ROOT = Path(__file__).parents[2]
 MAIN = ROOT / "scenarios" / "llama-2-13b-two-hosts.yaml"
-
-
-def fastest(work, rounds=5):
-    """Shortest of some runs [s]: noise only ever adds."""
-    times = []
-    for _ in range(rounds):
-        start = perf_counter()
-        work()
-        times.append(perf_counter() - start)
-    return min(times)
 
 
 def python(*arguments):
