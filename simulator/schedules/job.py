@@ -87,10 +87,11 @@ class Job:
         return Tape(self.costs.kernel, self.costs.collective)
 
     def run(self, tape: Tape, module: str, direction: str, stream: str = "compute") -> None:
-        """Launch the kernel of *module*, if it has work of its own."""
+        """Launch the kernel of *module*, if it has work of its own; without gradients, nothing is kept for backward."""
         kernel = self.kernels.get((module, direction))
         if kernel is not None:
-            takes, gives = self.activations.get((module, direction), ((), ()))
+            keeps = tape.phase != "eval"
+            takes, gives = self.activations.get((module, direction), ((), ())) if keeps else ((), ())
             tape.launch(kernel, stream, label=module, takes=takes, gives=gives)
 
 

@@ -404,12 +404,12 @@ def test_each_hook_costs_the_host():
     assert sum(work) == 0.5 * (2 * (2 + 3) + 1)
 
 
-def test_recompute_happens_in_its_own_phase():
-    again = Mark("enter", "c", recompute=True)
+def test_backward_waits_for_the_recompute_of_what_it_reads():
+    """Without reentry the block runs again once its backward has been entered; its kernel comes after that."""
     work = job(T3)
     work = replace(
         work,
-        execution=Execution(forward=work.execution.forward, backward=(again, *work.execution.backward)),
+        execution=execution(work.root, "non-reentrant", lambda module: module.name == "c"),
         kernels={**work.kernels, ("c", "recompute"): Kernel(kind="recompute", time=1.0)},
     )
     assert [item.phase for item in steps(work, 1)[0].launches if item.label == "c"] == [

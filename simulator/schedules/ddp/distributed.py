@@ -27,6 +27,7 @@ from simulator.schedules.ddp.reducer import Rank, Reducer, bucket_label, compute
 from simulator.schedules.job import DTYPE_BYTES, Job
 from simulator.schedules.program import Event, Program
 from simulator.schedules.tape import COMPUTE
+from simulator.world.model.execution import with_kernels
 from simulator.world.policy.ddp import DdpPolicy
 
 __all__ = ["ddp"]
@@ -109,14 +110,15 @@ class _DistributedDataParallel:
 
     def _backward(self) -> None:
         tape = self._rank.tape
-        for mark in self._job.execution.backward:
+        for mark, computes in with_kernels(self._job.execution.backward):
             tape.phase = "recompute" if mark.recompute else "backward"
             if mark.kind == "enter":
                 self._job.run(tape, mark.name, "recompute")
-            elif mark.kind == "backward":
-                self._job.run(tape, mark.name, "backward")
             elif mark.kind == "gradient":
                 self._reducer.autograd_hook(mark.name)
+            if computes is not None:
+                tape.phase = "backward"
+                self._job.run(tape, computes, "backward")
         tape.phase = "backward"
         self._reducer.end_of_backward()
 

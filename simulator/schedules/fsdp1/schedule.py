@@ -10,7 +10,7 @@ from simulator.schedules.fsdp1.runtime import PRE_UNSHARD, UNSHARD, Fsdp1
 from simulator.schedules.job import Job
 from simulator.schedules.program import Program
 from simulator.schedules.tape import COMPUTE
-from simulator.world.model.execution import Mark
+from simulator.world.model.execution import Mark, with_kernels
 from simulator.world.policy.fsdp1 import HYBRID, Fsdp1Policy
 
 __all__ = ["fsdp1"]
@@ -65,20 +65,12 @@ def _forward(state: Fsdp1, phase: str) -> None:
 
 
 def _backward(state: Fsdp1) -> None:
-    marks = state.job.execution.backward
-    depth, computes = 0, None
-    for position, mark in enumerate(marks):
-        depth += mark.kind == "enter"
-        state.tape.phase = "recompute" if depth else "backward"
-        if mark.kind == "backward":
-            computes = mark.name
+    for position, (mark, computes) in enumerate(with_kernels(state.job.execution.backward)):
+        state.tape.phase = "recompute" if mark.recompute else "backward"
         _hooks(state, mark)
-        depth -= mark.kind in ("leave", "abort")
-        # a backward that needs what checkpointing has dropped runs after the recompute
-        if computes is not None and not depth and (position + 1 == len(marks) or marks[position + 1].kind != "enter"):
+        if computes is not None:
             state.tape.phase = "backward"
             state.run(computes, "backward")
-            computes = None
         for handle in state.autograd.complete(position):
             state.post_backward(handle)
     state.tape.phase = "backward"

@@ -18,7 +18,7 @@ from simulator.schedules.fsdp2.state import State, StateContext, states
 from simulator.schedules.job import DTYPE_BYTES, Job
 from simulator.schedules.program import Program
 from simulator.schedules.tape import COMPUTE, Tape
-from simulator.world.model.execution import Mark
+from simulator.world.model.execution import Mark, with_kernels
 from simulator.world.policy.fsdp2 import Fsdp2Policy
 
 __all__ = ["fsdp2"]
@@ -65,32 +65,45 @@ class _Schedule:
             comm.all_reduce_grads = last or policy.requires_all_reduce
             comm.reshard_after_backward = last or policy.reshard_after_backward
             self._uses.clear()
-            self._walk("forward", job.execution.forward)
-            self._walk("backward", job.execution.backward)
+            self._forward("forward")
+            self._backward()
             self._context.root_post_backward_final_callback()
         tape.phase = "step"
         tape.launch(job.optimizer, COMPUTE, label="optimizer")
         if policy.evaluates:
-            self._walk("eval", job.execution.forward)
+            self._forward("eval")
         for stream in self._context.streams:
             tape.wait(COMPUTE, tape.record(stream))
         tape.launch(END, COMPUTE, label="end of step")
         _keep(tape, groups, takes=False)
         return tape.program()
 
-    def _walk(self, phase: str, marks: Iterable[Mark]) -> None:
+    def _forward(self, phase: str) -> None:
+        self._context.comm.tape.phase = phase
+        for mark in self._job.execution.forward:
+            self._forward_mark(mark)
+
+    def _backward(self) -> None:
         tape = self._context.comm.tape
-        for mark in marks:
-            tape.phase = "recompute" if mark.recompute else phase
-            if mark.kind == "enter":
-                self._enter(mark)
-            elif mark.kind == "leave" and mark.name in self._wrapped:
-                self._wrapped[mark.name].post_forward(mark.name)
+        for mark, computes in with_kernels(self._job.execution.backward):
+            tape.phase = "recompute" if mark.recompute else "backward"
+            if mark.recompute:
+                self._forward_mark(mark)
             elif mark.kind == "backward":
-                self._backward(mark.name)
+                for state in self._context.pre_backward_hooks.get(mark.name, ()):
+                    state.pre_backward()
             elif mark.kind == "end_backward":
                 self._end_backward(mark.name)
-        tape.phase = phase
+            if computes is not None:
+                tape.phase = "backward"
+                self._run_backward(computes)
+        tape.phase = "backward"
+
+    def _forward_mark(self, mark: Mark) -> None:
+        if mark.kind == "enter":
+            self._enter(mark)
+        elif mark.kind == "leave" and mark.name in self._wrapped:
+            self._wrapped[mark.name].post_forward(mark.name)
 
     def _enter(self, mark: Mark) -> None:
         if mark.name in self._wrapped:
@@ -99,9 +112,7 @@ class _Schedule:
             self._uses[mark.name] += 1
         self._job.run(self._context.comm.tape, mark.name, "recompute" if mark.recompute else "forward")
 
-    def _backward(self, module: str) -> None:
-        for state in self._context.pre_backward_hooks.get(module, ()):
-            state.pre_backward()
+    def _run_backward(self, module: str) -> None:
         group = self._owner[module].group
         self._uses[module] -= 1
         # autograd adds up all uses of a parameter before it is a gradient

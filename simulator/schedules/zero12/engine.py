@@ -19,6 +19,7 @@ from simulator.laws.kernels import Kernel
 from simulator.schedules.job import DTYPE_BYTES, Job, collective
 from simulator.schedules.program import Memory, Operation, Program
 from simulator.schedules.tape import COMPUTE
+from simulator.world.model.execution import with_kernels
 from simulator.world.model.layer import Work
 from simulator.world.policy.zero import DeepSpeedPolicy
 
@@ -90,7 +91,6 @@ class Engine:
         self.micro_batch = 0
         self._tput_timer = ThroughputTimer(self)
         self._gradients = _gradients_by_module(job)
-        self._deferred: Memory = ()
         self._made: dict[tuple[object, ...], Operation] = {}
 
     @property
@@ -122,14 +122,15 @@ class Engine:
                 self._run(mark.name, "forward")
 
     def _backward(self, optimizer: Optimizer) -> None:
-        for mark in self.job.execution.backward:
+        for mark, computes in with_kernels(self.job.execution.backward):
             self.tape.phase = "recompute" if mark.recompute else "backward"
             if mark.kind == "enter":
                 self._run(mark.name, "recompute")
-            elif mark.kind == "backward":
-                self._run(mark.name, "backward", optimizer)
             elif mark.kind == "gradient":
                 optimizer.gradient_hook(mark.name)
+            if computes is not None:
+                self.tape.phase = "backward"
+                self._run(computes, "backward", optimizer)
         self.tape.phase = "backward"
         optimizer.backward_epilogue()
 
@@ -147,23 +148,17 @@ class Engine:
 
     def _run(self, module: str, direction: str, optimizer: Optimizer | None = None) -> None:
         """Launch the kernel of *module*; one of backward takes the memory of the gradients that it computes."""
-        kernel = self.job.kernels.get((module, direction))
-        if kernel is not None:
-            takes = optimizer.born(self._gradients.get(module, ())) if optimizer else ()
-            self.launch(kernel, COMPUTE, module, takes=takes)
+        if (module, direction) in self.job.kernels:
+            self.tape.take(optimizer.born(self._gradients.get(module, ())) if optimizer else ())
+            self.job.run(self.tape, module, direction)
 
     def hook(self) -> None:
         """Spend the host's time for a hook."""
         if self.job.costs.hook:
             self.tape.work(self.job.costs.hook)
 
-    def defer(self, takes: Memory) -> None:
-        """Let the next launch take memory that the host allocates now."""
-        self._deferred += takes
-
     def launch(self, operation: Operation, stream: str, label: str, takes: Memory = (), gives: Memory = ()) -> None:
         """Put *operation* into *stream*."""
-        takes, self._deferred = self._deferred + takes, ()
         self.tape.launch(operation, stream, label=label, takes=takes, gives=gives)
 
     def copy(self, kind: str, traffic: float, stream: str, label: str, takes: Memory = (), gives: Memory = ()) -> None:

@@ -129,7 +129,7 @@ class ZeroOptimizer:
             count = 2 if self._policy.overlap_comm else 1
             size = float(count * self._policy.reduce_bucket_size * DTYPE_BYTES[self._buffer_dtype])
             self._buffers = (("reduce buckets", size),)
-            self._engine.defer(self._buffers)
+            self._engine.tape.take(self._buffers)
 
     def _reduce_ready_partitions_and_remove_grads(self, name: str) -> None:
         if self._partition_gradients or self._engine.boundary:

@@ -100,10 +100,11 @@ class Rank:
 
     def run(self, module: str, direction: str, takes: Memory = ()) -> bool:
         """Launch the own work of *module*; False if it has none."""
-        kernel = self.job.kernels.get((module, direction))
-        if kernel is not None:
-            self.tape.launch(kernel, COMPUTE, label=module, takes=takes)
-        return kernel is not None
+        if (module, direction) not in self.job.kernels:
+            return False
+        self.tape.take(takes)
+        self.job.run(self.tape, module, direction)
+        return True
 
     def device_synchronize(self) -> None:
         """Block the host until every stream is empty."""

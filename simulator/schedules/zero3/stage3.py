@@ -10,7 +10,6 @@ Source: DeepSpeed ``runtime/engine.py``, ``runtime/zero/parameter_offload.py``, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Final
 
 from simulator.schedules.job import Job
@@ -21,7 +20,7 @@ from simulator.schedules.zero3.gather import GATHERED, Gatherer
 from simulator.schedules.zero3.parameters import HookedModule, Parameters, ShardedParameter
 from simulator.schedules.zero3.rank import Rank
 from simulator.schedules.zero3.reducer import GRADIENTS, GradientReducer
-from simulator.world.model.execution import Mark
+from simulator.world.model.execution import Mark, with_kernels
 from simulator.world.policy.zero import DeepSpeedPolicy
 
 __all__ = ["Stage3", "deepspeed_stage3"]
@@ -102,19 +101,16 @@ class Stage3:
     # Backward
 
     def _backward(self) -> None:
-        tape, pending = self.rank.tape, None
-        for mark, following in pairwise((*self.job.execution.backward, None)):
-            assert mark is not None
+        tape = self.rank.tape
+        for mark, computes in with_kernels(self.job.execution.backward):
             tape.phase = "recompute" if mark.recompute else "backward"
             if mark.recompute:
                 self._forward_mark(mark, in_backward=True)
             else:
                 self._backward_mark(mark)
-                pending = mark.name if mark.kind == "backward" else None
-            if pending is not None and not _recomputes(following, pending):
+            if computes is not None:
                 tape.phase = "backward"
-                self._run_backward(pending)
-                pending = None
+                self._run_backward(computes)
         tape.phase = "backward"
         if not self.policy.coalesce_grad_reduction:
             self._reducer.epilogue()
@@ -207,11 +203,3 @@ class Stage3:
         """Memory of whole parameters that are there now: persistent ones, and what an evaluation has left."""
         held = sum(parameter.held for parameter in self.parameters.all)
         return ((GATHERED, held),) if held else ()
-
-
-def _recomputes(following: Mark | None, module: str) -> bool:
-    """Whether the backward of *module* finds its inputs dropped, so that a block around it runs again first."""
-    if following is None or not following.recompute:
-        return False
-    block = following.name
-    return not block or module == block or module.startswith(f"{block}.")

@@ -10,13 +10,14 @@ come last.  Under activation checkpointing a block runs its forward again:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from simulator.world.model.module import Module
 
-__all__ = ["Checkpointing", "Execution", "Mark", "execution"]
+__all__ = ["Checkpointing", "Execution", "Mark", "execution", "with_kernels"]
 
 MarkKind = Literal["enter", "leave", "abort", "backward", "end_backward", "gradient"]
 
@@ -57,6 +58,32 @@ def execution(
         forward=tuple(_forward(root, recompute=False)),
         backward=tuple(visitor.visit(root, pending=None)),
     )
+
+
+def with_kernels(backward: Sequence[Mark]) -> Iterator[tuple[Mark, str | None]]:
+    """Yield each mark of backward with the module whose backward kernels are launched right after it, if any.
+
+    They follow the module's ``backward`` mark, or the recompute inside of it, which brings back what they read.
+    """
+    depth, computes = 0, None
+    for mark, following in pairwise((*backward, None)):
+        assert mark is not None
+        depth += (mark.kind == "enter") - (mark.kind in ("leave", "abort"))
+        computes = mark.name if mark.kind == "backward" else computes
+        if depth or computes is None or _recomputes(following, computes):
+            yield mark, None
+        else:
+            yield mark, computes
+            computes = None
+
+
+def _recomputes(following: Mark | None, module: str) -> bool:
+    """Whether *module*, whose backward has been entered, is run again next: it, or a block that contains it."""
+    return following is not None and following.kind == "enter" and _contains(following.name, module)
+
+
+def _contains(outer: str, inner: str) -> bool:
+    return not outer or inner == outer or inner.startswith(f"{outer}.")
 
 
 def _forward(module: Module, *, recompute: bool) -> Iterator[Mark]:

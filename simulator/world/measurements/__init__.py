@@ -1,0 +1,1 @@
+"""What others measured, read from the files that their tools write."""

@@ -1,0 +1,1 @@
+"""Topologies that others wrote down: one file per format, each read into an inventory."""
