@@ -15,13 +15,13 @@ A stall ends when some operation c ends.  It could have been shorter if c had st
 length is charged in this order until used up:
 
 1. to what delayed the start of c beyond what it needs: a bound on what may be gathered ahead (``prefetch limit``), the
-   host that launched it late or was held back (``host``), a rank that came late (``skew``), or an operation before it
-   on the communicator or stream that nothing needed earlier (``queueing``) - each for as long as it was what c waited
-   for last;
+   host that launched it late (``host``), a rank that came late (``skew``), or an operation before it on the
+   communicator or stream that nothing needed earlier (``queueing``) - each for as long as it was what c waited for
+   last;
 2. to the time c ran: the part in which no byte flows (``latency``), the part that sharing links added
    (``contention``), the rest (``bandwidth``); ``copy`` if c only moves bytes on the device;
-3. to what c needs: the operation whose data it uses, or one before it in the queue that compute needed earlier - by
-   the same rules.
+3. to what c needs: the operation whose data it uses, one that the host was blocked by before it launched c, or one
+   before it in the queue that compute needed earlier - by the same rules.
 
 By construction the charges of a stall sum to its length.
 """
@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from simulator.clock.timeline import ClassTimeline, Released, Span
+from simulator.clock.timeline import ClassTimeline, HostWait, Released, Span
 from simulator.laws.collectives.base import Collective
 from simulator.laws.kernels import Kernel
 from simulator.schedules.program import Event
@@ -151,13 +151,6 @@ class _Delay(NamedTuple):
     cause: str
 
 
-class _Need(NamedTuple):
-    """A moment until which something had to be waited for, and the span that ended then."""
-
-    at: float
-    span: Span | None
-
-
 class _Charge(NamedTuple):
     """A length of time, what it is charged to, and the span that was waited for."""
 
@@ -210,29 +203,26 @@ class _Charging:
         if last is None or span.issued_at > last.at:
             yield from self._host(span.issued_at, begin)
         else:
-            yield from self._chain(self._need(last.at, last.event), begin)
+            yield from self._chain(_latest(self._sources([last])), begin)
 
     def _host(self, until: float, begin: float) -> Iterator[_Charge]:
         """Charge a launch that came late: the host worked, or was itself blocked until some event."""
-        position = bisect_right(self._host_was_free_at, until)
-        wait = self._host_waits[position - 1] if position else None
+        wait = self._host_wait(until)
         if wait is not None and wait.end > begin:
             yield _Charge(until - wait.end, "host bound", None)
-            yield from self._chain(self._need(wait.end, wait.event), begin)
+            yield from self._chain(_latest(self._sources([wait])), begin)
         else:
             yield _Charge(until - begin, "host bound", None)
 
-    def _chain(self, need: _Need | None, begin: float) -> Iterator[_Charge]:
-        """Charge the time from *begin* until *need*: to its span, to what that needed, and so on."""
-        while need is not None and need.at > begin:
-            span = need.span
-            if span is None or self._computes(span):
-                yield _Charge(need.at - begin, "host bound", None)
+    def _chain(self, need: Span | None, begin: float) -> Iterator[_Charge]:
+        """Charge the time from *begin* to the end of *need*: to it, to what that needed, and so on."""
+        while need is not None and need.end > begin:
+            if self._computes(need):
+                yield _Charge(need.end - begin, "host bound", None)
                 return
-            if need.at > span.end:
-                yield _Charge(need.at - max(begin, span.end), "queueing", span)
+            span = need
             delays, need = self._delays(span)
-            yield from self._ran(span, delays, need.at if need else 0.0, begin)
+            yield from self._ran(span, delays, need.end if need else 0.0, begin)
 
     def _ran(self, span: Span, delays: list[_Delay], floor: float, begin: float) -> Iterator[_Charge]:
         """Charge the time from *begin* to the end of *span*: its delays after *floor*, then its own time."""
@@ -245,30 +235,52 @@ class _Charging:
             yield _Charge(share * min(left, span.end - span.start), cause, span)
         yield from late
 
-    def _delays(self, span: Span) -> tuple[list[_Delay], _Need | None]:
+    def _delays(self, span: Span) -> tuple[list[_Delay], Span | None]:
         """What held *span* back without need, latest first, and the last thing that it needed."""
         delays = [_Delay(span.issued_at, "host")]
         if span.met_at > span.reached_at:
             delays.append(_Delay(span.met_at, "skew"))
-        needs = [self._need(wait.at, wait.event) for wait in span.waits if wait.reason == "data"]
+        held = self._host_wait(span.issued_at)
+        if held is not None and held.reason == "prefetch limit":
+            delays.append(_Delay(held.end, held.reason))
+            needs = []
+        else:
+            needs = self._blocked_host(span.issued_at)
+        needs += self._sources(wait for wait in span.waits if wait.reason == "data")
         delays += [_Delay(wait.at, wait.reason) for wait in span.waits if wait.reason != "data"]
         for index in {span.before, span.behind} - {-1}:
             other = self._timeline.spans[index]
             if self._needed[index] <= self._needed[span.number]:
-                needs.append(_Need(other.end, other))
+                needs.append(other)
             else:
                 delays.append(_Delay(other.end, "queueing"))
-        need = max(needs, key=lambda item: item.at, default=None)
-        floor = need.at if need else 0.0
+        need = _latest(needs)
+        floor = need.end if need else 0.0
         late = [delay for delay in delays if delay.until > floor]
         return sorted(late, key=lambda delay: (-delay.until, CAUSES.index(delay.cause))), need
+
+    def _host_wait(self, until: float) -> HostWait | None:
+        """Return the last wait of the host that was over at *until*."""
+        position = bisect_right(self._host_was_free_at, until)
+        return self._host_waits[position - 1] if position else None
+
+    def _blocked_host(self, until: float) -> list[Span]:
+        """What the host was last blocked by, at most one."""
+        wait = self._host_wait(until)
+        return self._sources([wait]) if wait else []
+
+    def _sources(self, waits: Iterable[Released | HostWait]) -> list[Span]:
+        """Spans whose ends were waited for.
+
+        An event can happen later than that, when the host has not launched the waits before it; so late was the
+        launch of what waits for it, too.
+        """
+        found = (self._timeline.at_event(wait.event) for wait in waits)
+        return [span for span in found if span is not None]
 
     def _computes(self, span: Span) -> bool:
         operation = self._timeline.program.operations[span.launch.operation]
         return span.launch.stream == COMPUTE and isinstance(operation, Kernel)
-
-    def _need(self, at: float, event: Event) -> _Need:
-        return _Need(at, self._timeline.at_event(event))
 
     def _own_time(self, span: Span) -> Iterator[tuple[float, str]]:
         """Shares of the time that *span* ran, by cause."""
@@ -287,7 +299,9 @@ class _Charging:
         if span is None:
             return "", ""
         operation = self._timeline.program.operations[span.launch.operation]
-        return (operation.role if isinstance(operation, Collective) else operation.serves), span.launch.label
+        if isinstance(operation, Collective):
+            return operation.role, span.launch.label
+        return operation.serves or operation.kind, span.launch.label
 
 
 def _needed_by(timeline: ClassTimeline) -> list[int]:
@@ -317,6 +331,10 @@ def _needed_by(timeline: ClassTimeline) -> list[int]:
 
 def _data(waits: Iterable[Released]) -> list[Event]:
     return [wait.event for wait in waits if wait.reason == "data"]
+
+
+def _latest(spans: Sequence[Span]) -> Span | None:
+    return max(spans, key=lambda span: span.end, default=None)
 
 
 def _total(stalls: Iterable[Stall]) -> float:

@@ -18,7 +18,7 @@ from simulator.schedules.ddp import ddp
 from simulator.schedules.job import HostCosts, Job
 from simulator.schedules.program import HostWork, Synchronize
 from simulator.world.mesh import Mesh
-from simulator.world.model.execution import Execution, Mark, execution
+from simulator.world.model.execution import Mark, execution
 from simulator.world.model.layer import Tensor
 from simulator.world.model.module import Module
 from simulator.world.policy.ddp import MIB, DdpPolicy
