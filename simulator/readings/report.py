@@ -17,7 +17,7 @@ from simulator.laws.price import cost
 from simulator.readings.exposure import Exposure
 from simulator.readings.footprint import Footprint, footprint
 from simulator.readings.volume import Volume
-from simulator.schedules.record import owners
+from simulator.schedules.ownership import owners, state_bytes
 from simulator.world.policy.choice import Policy
 from simulator.world.policy.textbook import TextbookPolicy
 from simulator.world.policy.zero import DeepSpeedPolicy
@@ -126,12 +126,12 @@ def memory_of(scenario: Scenario, variant: Variant, timeline: Timeline) -> Footp
 
 def _states(scenario: Scenario, policy: Policy) -> dict[str, float]:
     """Bytes that the first rank class keeps through the step, by item."""
-    elements, mesh = scenario.model.elements, scenario.mesh
+    elements, trainable, mesh = scenario.model.elements, scenario.model.trainable, scenario.mesh
+    each = state_bytes(policy, scenario.training.precision)
     if isinstance(policy, TextbookPolicy | DeepSpeedPolicy):
         secondary = policy.zero_hpz_partition_size
-        precision, trainable = scenario.training.precision, scenario.model.trainable
-        return model_states(elements, precision, policy.zero_stage, mesh.ranks, secondary, trainable=trainable)
-    return sharded_states(elements, scenario.model.trainable, owners(policy, mesh))
+        return model_states(elements, each, policy.zero_stage, mesh.ranks, secondary, trainable=trainable)
+    return sharded_states(elements, trainable, owners(policy, mesh), each)
 
 
 def _memory(peak: Footprint) -> dict[str, Any]:

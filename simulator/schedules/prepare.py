@@ -5,25 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simulator.laws.kernels import Kernel
-from simulator.laws.memory import OPTIMIZER_BYTES
 from simulator.schedules.job import HostCosts, Job
 from simulator.schedules.program import Memory
 from simulator.world.model.execution import Checkpointing, execution
 from simulator.world.model.layer import Layer, Work
 from simulator.world.model.module import Module
 from simulator.world.scenario import Scenario
-from simulator.world.training import ELEMENT_BYTES
 
 __all__ = ["prepared"]
 
 
-def prepared(scenario: Scenario, owned: float) -> Job:
+def prepared(scenario: Scenario, update_traffic: float) -> Job:
     """Return the job of one rank.
 
     Parameters
     ----------
-    owned
-        Parameters that this rank updates.
+    update_traffic
+        What the update of this rank's parameters reads and writes [B].
     """
     model = scenario.model
     blocks = {name for layer in model.layers if layer.checkpointed for name in layer.modules}
@@ -36,7 +34,7 @@ def prepared(scenario: Scenario, owned: float) -> Job:
         mesh=scenario.mesh,
         kernels=dict(_kernels(model.root, scenario.tokens_per_micro_batch)),
         activations=dict(_activations(scenario)),
-        optimizer=_optimizer(scenario, owned),
+        optimizer=_optimizer(scenario, update_traffic),
         costs=HostCosts(
             kernel=scenario.host.kernel.value,
             collective=scenario.host.collective.value,
@@ -90,9 +88,6 @@ def _ran_in(module: Module) -> Iterator[str]:
         yield module.name
 
 
-def _optimizer(scenario: Scenario, owned: float) -> Kernel:
-    """Adam reads the gradient, reads and writes its states, and writes the weight."""
-    precision = scenario.training.precision
-    traffic = owned * (2 * ELEMENT_BYTES[precision] + 2 * OPTIMIZER_BYTES[precision])
+def _optimizer(scenario: Scenario, traffic: float) -> Kernel:
     given = any(layer.forward_time is not None for layer in scenario.model.layers)
     return Kernel(kind="optimizer", works=(Work("memory", constant_traffic=traffic),), time=0.0 if given else None)

@@ -10,13 +10,13 @@ from simulator.schedules.ddp import ddp
 from simulator.schedules.fsdp1 import fsdp1
 from simulator.schedules.fsdp2 import fsdp2
 from simulator.schedules.job import Job
+from simulator.schedules.ownership import owners, state_bytes
 from simulator.schedules.prepare import prepared
 from simulator.schedules.program import Program
 from simulator.schedules.textbook import textbook
 from simulator.schedules.zero0 import deepspeed_stage0
 from simulator.schedules.zero3 import deepspeed_stage3
 from simulator.schedules.zero12 import deepspeed_stage12
-from simulator.world.mesh import Mesh
 from simulator.world.policy.choice import Policy
 from simulator.world.policy.ddp import DdpPolicy
 from simulator.world.policy.fsdp1 import Fsdp1Policy
@@ -25,7 +25,7 @@ from simulator.world.policy.textbook import TextbookPolicy
 from simulator.world.policy.zero import DeepSpeedPolicy
 from simulator.world.scenario import Scenario, Variant
 
-__all__ = ["first_step", "owners", "record", "steady_step", "steps"]
+__all__ = ["first_step", "record", "steady_step", "steps"]
 
 STEADY = 2
 """Number of the first step that is like all later ones: DeepSpeed's timer starts with it."""
@@ -36,7 +36,8 @@ def record(scenario: Scenario, variant: Variant) -> Program:
     policy = variant.policy
     if isinstance(policy, TextbookPolicy):
         return textbook(scenario, policy)
-    job = prepared(scenario, scenario.model.trainable / owners(policy, scenario.mesh))
+    update = state_bytes(policy, scenario.training.precision).update_traffic
+    job = prepared(scenario, update * scenario.model.trainable / owners(policy, scenario.mesh))
     return first_step(job, policy) if scenario.first_step else steady_step(job, policy)
 
 
@@ -64,15 +65,6 @@ def _rehearsals(policy: Policy) -> int:
     # the second iteration of DDP rebuilds the buckets, which costs broadcasts; ZeRO-3 learns its trace, FSDP1 the order
     # of its units, FSDP2 what stays whole after an evaluation
     return 2 if isinstance(policy, DdpPolicy) else 1
-
-
-def owners(policy: Policy, mesh: Mesh) -> int:
-    """Ranks among which the optimizer's work and states are divided."""
-    if isinstance(policy, TextbookPolicy | DeepSpeedPolicy):
-        return mesh.ranks if policy.zero_stage else 1
-    if isinstance(policy, Fsdp1Policy):
-        return 1 if policy.sharding_strategy == "NO_SHARD" else policy.shard_size(mesh)
-    return policy.shard_size(mesh.ranks) if isinstance(policy, Fsdp2Policy) else 1
 
 
 def steps(job: Job, policy: Policy) -> Iterator[Program]:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 
 from simulator.laws.collectives.base import Collective, CollectiveKind, Quantization
 from simulator.laws.kernels import Kernel
-from simulator.laws.memory import OPTIMIZER_BYTES
+from simulator.laws.memory import MIXED
 from simulator.schedules.program import Event, Memory, Operation, Program
 from simulator.schedules.tape import COMPUTE, Tape
 from simulator.world.mesh import Group, Mesh
@@ -287,7 +287,7 @@ def _optimizer(scenario: Scenario, policy: TextbookPolicy) -> Kernel:
     """Adam reads the gradient, reads and writes its states, and writes the weight."""
     precision = scenario.training.precision
     shard = scenario.model.trainable / (scenario.mesh.ranks if policy.zero_stage >= 1 else 1)
-    traffic = shard * (2 * ELEMENT_BYTES[precision] + 2 * OPTIMIZER_BYTES[precision])
+    traffic = shard * MIXED[precision].update_traffic
     given = any(layer.forward_time is not None for layer in scenario.model.layers)
     works = (Work("memory", constant_traffic=traffic),)
     return Kernel(kind="optimizer", works=works, time=0.0 if given else None)

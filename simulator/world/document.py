@@ -145,6 +145,8 @@ def _translated(error: msgspec.ValidationError, raw: object, schema: type, file:
     cause = error.__cause__
     if isinstance(cause, InputError):
         return InputError(cause.problem, file=file, key=where, value=cause.value, remedy=cause.remedy)
+    if message.startswith("Invalid enum value"):
+        return UnknownNameError("choice", str(_value_at(raw, steps)), _choices(schema, steps), file=file, key=where)
     expected = message.replace("`", "").replace("object", "mapping").replace("array", "list")
     return InputError(expected[0].lower() + expected[1:], file=file, key=where, value=_value_at(raw, steps))
 
@@ -170,6 +172,22 @@ def _field_names(schema: Any, steps: list[str]) -> list[str]:
             schema = fields.get(step, schema)
         schema = _section_in(schema)
     return [field.encode_name for field in msgspec.structs.fields(schema)]
+
+
+def _choices(schema: Any, steps: list[str]) -> list[str]:
+    """Values that the field that *steps* lead to can have."""
+    for step in steps:
+        if not step.isdigit():
+            schema = typing.get_type_hints(_section_in(schema))[step]
+    return [str(choice) for choice in _literals(schema)]
+
+
+def _literals(kind: Any) -> Iterator[object]:
+    if typing.get_origin(kind) is typing.Literal:
+        yield from typing.get_args(kind)
+    else:
+        for inner in typing.get_args(kind):
+            yield from _literals(inner)
 
 
 def _section_in(kind: Any) -> Any:

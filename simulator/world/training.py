@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
-__all__ = ["ELEMENT_BYTES", "Training"]
+__all__ = ["ELEMENT_BYTES", "Dtype", "Training"]
+
+Dtype = Literal["bf16", "fp16", "fp32"]
+"""Of weights, gradients and activations."""
 
 ELEMENT_BYTES: Final = {"bf16": 2, "fp16": 2, "fp32": 4}
 """definition: bytes of a weight, gradient or activation by precision."""

@@ -3,7 +3,7 @@
 import pytest
 
 from simulator.explore import run_variant, volume_of
-from simulator.laws.memory import model_states
+from simulator.laws.memory import MIXED, model_states
 from tests.conftest import flat
 
 GB = 1e9
@@ -27,7 +27,7 @@ def job_13b(hosts, k):
     (13e9, 16, [208, 61.75, 37.375, 13]),
 ])  # fmt: skip
 def test_model_states_of_the_stages(elements, ranks, expected):
-    states = [sum(model_states(elements, "bf16", stage, ranks).values()) / GB for stage in range(4)]
+    states = [sum(model_states(elements, MIXED["bf16"], stage, ranks).values()) / GB for stage in range(4)]
     assert states == expected
 
 
@@ -97,8 +97,8 @@ def test_a7_cross_host_volume_of_zeropp_is_exact_at_four_hosts(scenario):
 
 
 def test_a7_a_secondary_partition_costs_its_share_of_the_weights():
-    without = model_states(13e9, "bf16", 3, 32)
-    with_hpz = model_states(13e9, "bf16", 3, 32, secondary=8)
+    without = model_states(13e9, MIXED["bf16"], 3, 32)
+    with_hpz = model_states(13e9, MIXED["bf16"], 3, 32, secondary=8)
     assert sum(with_hpz.values()) - sum(without.values()) == 2 * 13e9 / 8
 
 
@@ -127,3 +127,54 @@ def test_a6_full_overlap_needs_26_7_gigabytes_per_second(scenario):
 def test_a6_faster_networks_never_make_the_step_longer(scenario):
     steps = [at_bandwidth(scenario, f"{rate} Gbit/s").result.step_time for rate in (100, 200, 400, 800)]
     assert steps == sorted(steps, reverse=True)
+
+
+STATES = [
+    ({"zero_stage": 0}, 2, 2, 12),
+    ({"deepspeed": {"bf16": {"enabled": True}, "zero_optimization": {"stage": 0}}}, 2, 2, 12),
+    # BF16_Optimizer adds gradients up in fp32, beside those that backward leaves in bf16
+    (
+        {
+            "deepspeed": {
+                "bf16": {"enabled": True},
+                "zero_optimization": {"stage": 1},
+                "data_types": {"grad_accum_dtype": "fp32"},
+            }
+        },
+        2,
+        6,
+        12 / 4,
+    ),
+    (
+        {
+            "deepspeed": {
+                "bf16": {"enabled": True},
+                "zero_optimization": {"stage": 3},
+                "data_types": {"grad_accum_dtype": "fp32"},
+            }
+        },
+        2 / 4,
+        4 / 4,
+        12 / 4,
+    ),
+    # PyTorch's optimizers keep momentum and variance in the type of the parameters
+    ({"ddp": {}}, 2, 2, 4),
+    ({"fsdp1": {}}, 2 / 4, 2 / 4, 4 / 4),
+    ({"fsdp1": {"param_dtype": "bf16"}}, 4 / 4, 4 / 4, 8 / 4),
+    ({"fsdp2": {"reduce_dtype": "fp32"}}, 2 / 4, 2 / 4, 4 / 4),
+    ({"fsdp2": {"param_dtype": "bf16"}}, 4 / 4, 4 / 4, 8 / 4),
+]
+
+
+@pytest.mark.parametrize(("variant", "weights", "gradients", "optimizer"), STATES)
+def test_states_have_the_types_that_the_framework_keeps_them_in(scenario, variant, weights, gradients, optimizer):
+    """1e9 parameters on 4 ranks in bf16: bytes per parameter are gigabytes."""
+    layers = [{"name": "l", "parameters": 1e9, "forward_time": "1 s", "backward_time": "1 s"}]
+    found = scenario(
+        model={"sequence_length": 1, "layers": layers},
+        topology=flat(hosts=4, bandwidth="1 GB/s"),
+        variants=[{"name": "v", **variant}],
+    )
+    items = run_variant(found, found.variants[0]).result.memory["items"]
+    kept = {name: items[name] / GB for name in ("weights", "gradients", "optimizer states")}
+    assert kept == pytest.approx({"weights": weights, "gradients": gradients, "optimizer states": optimizer}, rel=1e-6)

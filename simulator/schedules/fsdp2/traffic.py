@@ -105,7 +105,7 @@ def sharding(job: Job, policy: Fsdp2Policy) -> Sharding:
         shard=shard,
         reduce=replace(shard, name="reduce-scatter") if policy.separate_reduce_scatter_group else shard,
         replicate=replicate,
-        original_dtype="fp32" if policy.param_dtype else job.dtype,
+        original_dtype=policy.original_dtype(job.dtype),
         param_dtype=param_dtype,
         reduce_dtype=policy.reduce_dtype or param_dtype,
     )

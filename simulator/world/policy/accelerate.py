@@ -22,11 +22,12 @@ from simulator.world.policy.deepspeed_keys import LEAF_CLASSES
 from simulator.world.policy.deepspeed_knobs import notes
 from simulator.world.policy.deepspeed_lax import relaxed
 from simulator.world.policy.launch import Launch, only_data_parallel
+from simulator.world.training import Dtype
 
 __all__ = ["load_accelerate"]
 
 Degree = Annotated[int, Meta(ge=1)]
-DTYPES: Final = {"no": None, "fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
+DTYPES: Final[Mapping[str, Dtype | None]] = {"no": None, "fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
 """Of gathered weights and reduced gradients, by ``mixed_precision``."""
 
 
@@ -285,7 +286,7 @@ def _axolotl(raw: Mapping[str, Any], file: Path, key: str, root: Module | None) 
     only_data_parallel(
         {_inside(key, name): (kind, getattr(section, name) or 1) for name, kind in degrees.items()}, file
     )
-    dtype = "bf16" if section.bf16 else "fp16" if section.fp16 else None
+    dtype: Dtype | None = "bf16" if section.bf16 else "fp16" if section.fp16 else None
     batch: dict[str, Any] = {
         "precision": dtype,
         "micro_batch": section.micro_batch_size,

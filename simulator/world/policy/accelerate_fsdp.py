@@ -20,6 +20,7 @@ from simulator.world.policy.deepspeed_lax import relaxed
 from simulator.world.policy.fsdp1 import Fsdp1Policy, ShardingStrategy
 from simulator.world.policy.fsdp2 import Fsdp2Policy
 from simulator.world.policy.launch import block_kinds, known_kinds
+from simulator.world.training import Dtype
 
 __all__ = ["FsdpSection", "Place", "carved", "fsdp_section", "policy_of"]
 
@@ -98,7 +99,7 @@ def fsdp_section(raw: Mapping[str, Any], place: Place) -> FsdpSection:
 
 
 def policy_of(
-    section: FsdpSection, dtype: str | None, replicate: int | None, root: Module | None, place: Place
+    section: FsdpSection, dtype: Dtype | None, replicate: int | None, root: Module | None, place: Place
 ) -> tuple[Fsdp1Policy | Fsdp2Policy, list[str]]:
     """Return the policy that *section* stands for, and notes.
 
@@ -153,7 +154,7 @@ def carved(policy: Fsdp2Policy, root: Module) -> Fsdp2Policy:
     )
 
 
-def _fsdp1(section: FsdpSection, dtype: str | None, units: tuple[str, ...], place: Place) -> Fsdp1Policy:
+def _fsdp1(section: FsdpSection, dtype: Dtype | None, units: tuple[str, ...], place: Place) -> Fsdp1Policy:
     name, chosen = "fsdp_sharding_strategy", section.fsdp_sharding_strategy
     if chosen is None and section.fsdp_reshard_after_forward is not None:
         name, reshard = "fsdp_reshard_after_forward", section.fsdp_reshard_after_forward

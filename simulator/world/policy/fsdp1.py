@@ -8,6 +8,7 @@ from typing import Final, Literal
 from simulator.errors import InputError
 from simulator.world.mesh import Mesh
 from simulator.world.model.module import Module
+from simulator.world.training import Dtype
 
 __all__ = ["Fsdp1Policy", "ShardingStrategy"]
 
@@ -47,13 +48,13 @@ class Fsdp1Policy:
     """Block the host so that at most two units whose weights are to be freed wait for that."""
     use_orig_params: bool = False
     """Keep the original parameters visible; they then stand at multiples of 16 bytes in the flat parameter."""
-    param_dtype: str | None = None
+    param_dtype: Dtype | None = None
     """``MixedPrecision.param_dtype``: type of gathered weights and gradients.  The shards then are fp32.  None: the
     type of the parameters, for the shards too."""
-    reduce_dtype: str | None = None
+    reduce_dtype: Dtype | None = None
     """``MixedPrecision.reduce_dtype``: type of gradients in reduction.  None: ``param_dtype``, else the type of the
     parameters."""
-    buffer_dtype: str | None = None
+    buffer_dtype: Dtype | None = None
     """``MixedPrecision.buffer_dtype``: buffers are cast once, before the first forward; nothing is sent."""
     shard_group_size: int | None = None
     """Ranks that share a copy of the model under a hybrid strategy, neighbours; None: those of a host."""

@@ -13,6 +13,7 @@ from typing import Literal
 from simulator.errors import InputError
 from simulator.world.mesh import Mesh
 from simulator.world.model.module import Module
+from simulator.world.training import Dtype
 
 __all__ = ["Fsdp2Policy", "Prefetch", "Reshard", "post_forward_size", "torchtitan"]
 
@@ -37,10 +38,10 @@ class Fsdp2Policy:
     """Of the root; None: FSDP2's default, False."""
     unit_reshard_after_forward: Mapping[str, Reshard] = field(default_factory=dict)
     """Units with a value of their own, by the name of their first module."""
-    param_dtype: str | None = None
+    param_dtype: Dtype | None = None
     """``MixedPrecisionPolicy.param_dtype``: type of gathered weights and gradients.  The shards then are fp32.
     None: the type of the parameters, for the shards too."""
-    reduce_dtype: str | None = None
+    reduce_dtype: Dtype | None = None
     """``MixedPrecisionPolicy.reduce_dtype``: type of gradients in reduction; None: that of the gradients."""
     replicate: int | None = None
     """First dimension of a two-dimensional mesh (HSDP): how many groups of neighbouring ranks each hold all shards.
@@ -61,6 +62,10 @@ class Fsdp2Policy:
     """``set_reshard_after_backward`` before the last micro-batch: False keeps whole weights for the next one."""
     evaluates: bool = False
     """A forward without gradients follows every step."""
+
+    def original_dtype(self, dtype: str) -> str:
+        """Type of the parameters when they were wrapped, of shards and of sharded gradients; *dtype* is the job's."""
+        return "fp32" if self.param_dtype else dtype
 
     def shard_size(self, ranks: int) -> int:
         """Ranks among which *ranks* shard parameters."""

@@ -23,6 +23,7 @@ from simulator.world.model.module import Module
 from simulator.world.policy.deepspeed_lax import relaxed
 from simulator.world.policy.fsdp1 import Fsdp1Policy, ShardingStrategy
 from simulator.world.policy.launch import Launch, block_kinds
+from simulator.world.training import Dtype
 
 __all__ = ["load_llmfoundry"]
 
@@ -38,7 +39,7 @@ PREFETCHES: Final[dict[str, Any]] = {
     "BACKWARD_PRE": "BACKWARD_PRE",
     "BACKWARD_POST": "BACKWARD_POST",
 }
-DTYPES: Final = {
+DTYPES: Final[Mapping[str, Dtype]] = {
     "amp_bf16": "bf16", "bf16": "bf16", "bfloat16": "bf16", "torch.bfloat16": "bf16", "amp_fp8": "bf16",
     "amp_fp16": "fp16", "fp16": "fp16", "half": "fp16", "float16": "fp16", "torch.float16": "fp16",
     "fp32": "fp32", "float32": "fp32", "torch.float32": "fp32",
@@ -172,7 +173,7 @@ def _policy(fsdp: FsdpSection, precision: str, file: Path, key: str) -> Fsdp1Pol
     )
 
 
-def _dtypes(mixed: str | dict[str, str | None], precision: str, file: Path, key: str) -> tuple[str | None, ...]:
+def _dtypes(mixed: str | dict[str, str | None], precision: str, file: Path, key: str) -> tuple[Dtype | None, ...]:
     """Types of weights, of gradients in reduction and of buffers."""
     if isinstance(mixed, dict):
         names = ("param_dtype", "reduce_dtype", "buffer_dtype")
@@ -186,7 +187,7 @@ def _dtypes(mixed: str | dict[str, str | None], precision: str, file: Path, key:
         "DEFAULT": (precision, "fp32", precision),
         "PURE": (precision, precision, precision),
     }
-    chosen: tuple[str | None, ...] = _of(choices, mixed.upper(), file, key)
+    chosen: tuple[Dtype | None, ...] = _of(choices, mixed.upper(), file, key)
     return chosen
 
 

@@ -22,12 +22,13 @@ from simulator.world.model.module import Module
 from simulator.world.policy.ddp import DdpPolicy
 from simulator.world.policy.fsdp2 import Fsdp2Policy, torchtitan
 from simulator.world.policy.launch import Launch, only_data_parallel
+from simulator.world.training import Dtype
 
 __all__ = ["load_torchtitan"]
 
 Degree = Annotated[int, Meta(ge=1)]
 Float = Literal["bfloat16", "float32"]
-DTYPES: Final = {"bfloat16": "bf16", "float32": "fp32"}
+DTYPES: Final[Mapping[str, Dtype]] = {"bfloat16": "bf16", "float32": "fp32"}
 DDP_BUCKET_CAP_MB: Final = 100
 """source: torchtitan models/llama3/infra/parallelize.py, apply_ddp."""
 
