@@ -10,15 +10,16 @@ from simulator.clock.engine import simulate
 from simulator.clock.recurrence import step_time
 from simulator.clock.stage import Stage, infinitely_fast_network, stage
 from simulator.clock.timeline import Timeline
+from simulator.errors import InputError
 from simulator.readings.exposure import Exposure, exposure
-from simulator.readings.report import Result, summarise
+from simulator.readings.report import Result, failed, summarise
 from simulator.readings.volume import Volume, volume
 from simulator.schedules.program import Program
 from simulator.schedules.record import record
 from simulator.world.scenario import Scenario, Variant
 from simulator.world.training import ELEMENT_BYTES
 
-__all__ = ["Outcome", "compare", "report", "run_variant", "volume_of"]
+__all__ = ["Failure", "Outcome", "attempt", "compare", "report", "run_variant", "volume_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,14 @@ class Outcome:
     def readings(self) -> list[Exposure]:
         """Of every rank class."""
         return [self.reading, *(exposure(item) for item in self.timeline.classes[1:])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A variant that cannot run, and why: its framework refuses the model or the ranks."""
+
+    variant: Variant
+    error: InputError
 
 
 def run_variant(scenario: Scenario, variant: Variant) -> Outcome:
@@ -83,10 +92,36 @@ def compare(
     return tuple(outcomes)
 
 
-def report(scenario: Scenario, outcomes: Iterable[Outcome], version: str) -> dict[str, Any]:
-    """Return what ``--json`` prints."""
+def attempt(
+    scenario: Scenario, variants: Iterable[Variant] | None = None, done: Callable[[], None] = lambda: None
+) -> tuple[Outcome | Failure, ...]:
+    """Do what :func:`compare` does, but go on after a variant that cannot run.
+
+    Raises
+    ------
+    InputError
+        None of them can run.
+    """
+    attempts: list[Outcome | Failure] = []
+    for variant in scenario.variants if variants is None else variants:
+        try:
+            attempts.append(run_variant(scenario, variant))
+        except InputError as error:
+            attempts.append(Failure(variant=variant, error=error))
+        done()
+    failures = [item.error for item in attempts if isinstance(item, Failure)]
+    if failures and len(failures) == len(attempts):
+        raise failures[0]
+    return tuple(attempts)
+
+
+def report(scenario: Scenario, outcomes: Iterable[Outcome | Failure], version: str) -> dict[str, Any]:
+    """Return what ``--json`` prints; a variant that cannot run is a result with a reason."""
     return {
         "scenario": dict(scenario.raw),
         "version": version,
-        "results": [outcome.result.as_json() for outcome in outcomes],
+        "results": [
+            item.result.as_json() if isinstance(item, Outcome) else failed(scenario, item.variant, str(item.error))
+            for item in outcomes
+        ],
     }

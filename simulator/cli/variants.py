@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,15 +38,15 @@ def run(
     out: Path | None,
 ) -> None:  # fmt: skip
     """Simulate the variants of SCENARIO and compare them."""
-    from simulator.explore import compare, report
+    from simulator.explore import Outcome, attempt, report
 
     asked = load(scenario, overrides, topology)
     variants = chosen(asked, names)
     with progress("simulating", len(variants)) as done:
-        outcomes = compare(asked, variants, done)
-    content = report(asked, outcomes, __version__)
+        attempts = attempt(asked, variants, done)
+    content = report(asked, attempts, __version__)
     if out is not None:
-        _write_all(out, asked, outcomes, content)
+        _write_all(out, asked, [item for item in attempts if isinstance(item, Outcome)], content)
     if machine:
         print_json(content)
         return
@@ -70,7 +71,7 @@ def _print_comparison(asked: Scenario, variants: tuple[Variant, ...], results: l
     )
 
 
-def _write_all(out: Path, asked: Scenario, outcomes: tuple[Outcome, ...], content: dict[str, Any]) -> None:
+def _write_all(out: Path, asked: Scenario, outcomes: Sequence[Outcome], content: dict[str, Any]) -> None:
     from simulator.readings.files import write_atomically, write_json
     from simulator.readings.plots import exposed_figure, timeline_figure
     from simulator.readings.trace import chrome_trace
@@ -165,19 +166,23 @@ def memory(
     scenario: str, overrides: tuple[str, ...], topology: str | None, names: tuple[str, ...], machine: bool
 ) -> None:
     """Print the memory that SCENARIO needs, by item at the peak."""
-    from simulator.explore import compare
+    from simulator.explore import Outcome, attempt
     from simulator.readings.report import memory_of
 
     asked = load(scenario, overrides, topology)
     variants = chosen(asked, names)
     with progress("simulating", len(variants)) as done:
-        outcomes = compare(asked, variants, done)
+        attempts = attempt(asked, variants, done)
     if machine:
-        print_json({outcome.variant.name: outcome.result.memory for outcome in outcomes})
+        print_json({item.variant.name: item.result.memory if isinstance(item, Outcome) else None for item in attempts})
         return
     from simulator.readings.table import memory_table
 
-    print_tables(memory_table({item.variant.name: memory_of(asked, item.variant, item.timeline) for item in outcomes}))
+    outcomes = [item for item in attempts if isinstance(item, Outcome)]
+    print_tables(
+        memory_table({item.variant.name: memory_of(asked, item.variant, item.timeline) for item in outcomes}),
+        *(f"{item.variant.name} cannot run: {item.error}" for item in attempts if not isinstance(item, Outcome)),
+    )
 
 
 @click.command()
@@ -206,7 +211,7 @@ def plot(
 ) -> None:
     """Draw SCENARIO: the timeline of one variant, exposed communication of all, or the cluster."""
     from simulator.cli.topology import drawn
-    from simulator.explore import compare
+    from simulator.explore import attempt, report, run_variant
     from simulator.readings.files import write_atomically
     from simulator.readings.plots import exposed_figure, timeline_figure
 
@@ -215,10 +220,10 @@ def plot(
     if kind == "topology":
         figure = drawn(asked.cluster)
     elif kind == "timeline":
-        outcome = compare(asked, variants[:1])[0]
+        outcome = run_variant(asked, variants[0])
         figure = timeline_figure(outcome.timeline.classes[0], outcome.reading, _finding(outcome))
     else:
-        results = [outcome.result.as_json() for outcome in compare(asked, variants)]
-        figure = exposed_figure(results, _exposed_title(asked))
+        content = report(asked, attempt(asked, variants), __version__)
+        figure = exposed_figure(content["results"], _exposed_title(asked))
     write_atomically(output, figure.savefig)
     print_tables(f"written to {output}")

@@ -6,7 +6,7 @@ Field names are the keys of ``zerosim run --json``; they are a contract.  SI uni
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from simulator.clock.timeline import Timeline
@@ -23,7 +23,7 @@ from simulator.world.policy.textbook import TextbookPolicy
 from simulator.world.policy.zero import DeepSpeedPolicy
 from simulator.world.scenario import Scenario, Variant
 
-__all__ = ["Result", "memory_of", "summarise"]
+__all__ = ["Result", "failed", "memory_of", "summarise"]
 
 IDENTITY_TOLERANCE = 1e-9
 """Relative rounding allowed in compute + stalled + copies + host-bound = step."""
@@ -63,6 +63,12 @@ class Result:
     def as_json(self) -> dict[str, Any]:
         """Return plain numbers, strings, lists and mappings."""
         return asdict(self)
+
+
+def failed(scenario: Scenario, variant: Variant, reason: str) -> dict[str, Any]:
+    """Return what :meth:`Result.as_json` gives for a variant that cannot run: null where there is nothing to say."""
+    known = {"name": variant.name, "schedule": variant.schedule, "ranks": scenario.mesh.ranks, "failure": reason}
+    return {field.name: known.get(field.name) for field in fields(Result)}
 
 
 def summarise(

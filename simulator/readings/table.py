@@ -31,6 +31,7 @@ def comparison(results: Sequence[Mapping[str, Any]], title: str) -> Table:
     Variants that fit and are within one percent of the fastest of them stand out.
     """
     priced = any(result["cost"] for result in results)
+    ran = _ran(results)
     table = _table(title)
     table.add_column("variant", no_wrap=True)
     for heading in (
@@ -39,11 +40,18 @@ def comparison(results: Sequence[Mapping[str, Any]], title: str) -> Table:
         *(["cost [$\n/Gtoken]"] if priced else []),
     ):  # fmt: skip
         table.add_column(escape(heading), justify="right", no_wrap=True)
-    fastest = min((result["step_time"] for result in results if result["memory"]["fits"]), default=0.0)
+    fastest = min((result["step_time"] for result in ran if result["memory"]["fits"]), default=0.0)
     for result in results:
+        if result["failure"]:
+            table.add_row(result["name"], *["-"] * (len(table.columns) - 1))
+            continue
         as_good = result["memory"]["fits"] and result["step_time"] <= fastest * SAME
         table.add_row(result["name"], *_cells(result), style="bold green" if as_good else None)
     return table
+
+
+def _ran(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [result for result in results if not result["failure"]]
 
 
 def _cells(result: Mapping[str, Any]) -> Iterable[str]:
@@ -79,7 +87,7 @@ def _fits(memory: Mapping[str, Any]) -> str:
 
 def exposed_by(results: Sequence[Mapping[str, Any]], key: str, title: str) -> Table:
     """Milliseconds of exposed communication, one column per entry of ``exposed_by_collective`` or ``_by_cause``."""
-    table = _table(title)
+    table, results = _table(title), _ran(results)
     table.add_column("variant", no_wrap=True)
     order = list(CAUSES) if key == "exposed_by_cause" else []
     names = [*order, *(name for result in results for name in result[key] if name not in order)]
@@ -92,9 +100,9 @@ def exposed_by(results: Sequence[Mapping[str, Any]], key: str, title: str) -> Ta
 
 
 def notes(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What a reader must know: what does not fit and why, what was assumed."""
-    lines = []
-    for result in results:
+    """What a reader must know: what cannot run or does not fit and why, what was assumed."""
+    lines = [f"{result['name']} cannot run: {result['failure']}" for result in results if result["failure"]]
+    for result in _ran(results):
         memory = result["memory"]
         if not memory["fits"]:
             name, size = next(iter(memory["items"].items()))
@@ -109,7 +117,7 @@ def notes(results: Sequence[Mapping[str, Any]]) -> list[str]:
                 f"{result['name']} is host-bound: for {share:.0f} % of the step the GPU waits for launches; "
                 "larger micro-batches, larger kernels or a compiled model help"
             )
-    assumed = list(dict.fromkeys(name for result in results for name in result["assumed"]))
+    assumed = list(dict.fromkeys(name for result in _ran(results) for name in result["assumed"]))
     if assumed:
         lines.append("assumed numbers used: " + ", ".join(assumed))
     return lines

@@ -296,3 +296,34 @@ def test_all_ranks_are_drawn_and_traced_too(tmp_path):
     assert done.returncode == 0, done.stderr
     trace = json.loads((tmp_path / "out" / "trace-zero3.json").read_text())
     assert len({event["pid"] for event in trace["traceEvents"]}) == 16
+
+
+@pytest.fixture
+def refusing(tmp_path):
+    """PyTorch refuses static_graph under no_sync(), the other variant runs."""
+    text = (ROOT / "scenarios/llama-2-7b-frameworks.yaml").read_text().partition("variants:")[0]
+    path = tmp_path / "refusing.yaml"
+    path.write_text(
+        f"{text}variants: [{{name: a, ddp: {{static_graph: true, no_sync: true}}}}, {{name: b, ddp: {{}}}}]"
+    )
+    (tmp_path / "models").symlink_to(ROOT / "scenarios/models")
+    return path
+
+
+def test_a_variant_that_cannot_run_is_a_result_with_a_reason(refusing, tmp_path):
+    fails, runs = json.loads(zerosim("run", refusing, "--json").stdout)["results"]
+    assert "fails in PyTorch" in fails["failure"]
+    assert set(fails) == set(runs)
+    assert fails["step_time"] is None
+    assert runs["failure"] is None
+    for command in ("run", "memory"):
+        shown = " ".join(zerosim(command, refusing).stdout.split())
+        assert "a cannot run: static_graph: fails in PyTorch" in shown
+    assert json.loads(zerosim("memory", refusing, "--json").stdout)["a"] is None
+    done = zerosim("run", refusing, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "exposed.png").exists()
+
+
+def test_nothing_that_can_run_is_an_error(refusing):
+    assert "fails in PyTorch" in refused("run", refusing, "--variant", "a")
