@@ -8,6 +8,7 @@ import sys
 import click
 
 from simulator import __version__
+from simulator.cli.imports import import_
 from simulator.cli.topology import topology
 from simulator.cli.variants import memory, plot, program, run, show, trace, volume
 from simulator.errors import BrokenLawError, InputError
@@ -24,6 +25,7 @@ def zerosim() -> None:
     """Say how long a training step takes, how much communication is exposed, and why."""
 
 
+topology.add_command(import_)
 for command in (run, show, program, volume, memory, trace, plot, topology):
     zerosim.add_command(command)
 

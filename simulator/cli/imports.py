@@ -31,24 +31,32 @@ def import_(
     file: Path, form: str | None, accelerator: str | None, nic_speed: str | None, output: Path | None, machine: bool
 ) -> None:
     """Show what is in FILE, a topology of another tool, and write it as a cluster file."""
+    from rich.markup import escape
+
     from simulator.readings.files import write_atomically
     from simulator.units import Bandwidth
+    from simulator.world.catalog import accelerator as part
     from simulator.world.topology.imported.cluster_file import to_cluster_yaml
     from simulator.world.topology.imported.formats import read_topology
 
     speed = None if nic_speed is None else float(Bandwidth.parse(nic_speed))
-    inventory = read_topology(file, form, accelerator=accelerator, nic_speed=speed)
+    name = part(accelerator).name if accelerator else None
+    inventory = read_topology(file, form, accelerator=name, nic_speed=speed)
     if output:
         text = to_cluster_yaml(inventory, accelerator, name=output.stem)
         write_atomically(output, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     if machine:
         print_json(inventory.as_json() | {"written": str(output) if output else None})
         return
-    print_tables(_summary(inventory), *_ports(inventory), *(f"note: {note}" for note in inventory.notes))
+    print_tables(_summary(inventory), *_ports(inventory), *map(escape, _remarks(inventory, output)))
+
+
+def _remarks(inventory: Inventory, output: Path | None) -> Iterator[str]:
+    yield from (f"note: {note}" for note in inventory.notes)
     if inventory.obstacle:
-        print_tables(f"no cluster file: {inventory.obstacle}")
+        yield f"no cluster file: {inventory.obstacle}"
     if output:
-        print_tables(f"written to {output}")
+        yield f"written to {output}"
 
 
 def _summary(inventory: Inventory) -> Table:
@@ -82,11 +90,13 @@ def _alike(counts: tuple[int, ...]) -> str:
 
 
 def _ports(inventory: Inventory) -> Iterator[Table]:
+    from rich.text import Text
+
     if not inventory.nics:
         return
     table = _table("Network ports", "name", "speed", "nearest GPUs")
     for nic in inventory.nics:
-        table.add_row(nic.name, _speed(nic), " ".join(map(str, nic.near)) or "none: not for traffic of GPUs")
+        table.add_row(Text(nic.name), _speed(nic), " ".join(map(str, nic.near)) or "none: not for traffic of GPUs")
     yield table
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from simulator.laws.kernels import rates
@@ -73,10 +74,9 @@ def _variant_table(item: Mapping[str, Any]) -> Table:
     for heading in ("key", "value", "origin", "effect on communication"):
         table.add_column(heading, overflow="fold")
     for knob in item["knobs"]:
-        without = knob["effect"].startswith(NO_EFFECT)
-        table.add_row(
-            knob["name"], _shown(knob["value"]), knob["origin"], knob["effect"], style="dim" if without else None
-        )
+        effect = knob["effect"]
+        style = "dim" if effect.startswith(NO_EFFECT) else None
+        table.add_row(knob["name"], _shown(knob["value"]), knob["origin"], escape(effect), style=style)
     return table
 
 
@@ -97,7 +97,11 @@ def resolved_tables(content: Mapping[str, Any]) -> Iterable[Table | str]:
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int | float) else str(value)
+    if value is None:
+        return "-"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return f"{value:,}" if isinstance(value, int | float) else escape(str(value))
 
 
 def numbers_table(numbers: Iterable[Number]) -> Table:

@@ -35,9 +35,9 @@ def comparison(results: Sequence[Mapping[str, Any]], title: str) -> Table:
     table = _table(title)
     table.add_column("variant", no_wrap=True)
     for heading in (
-        "step\n[s]", "compute\n[s]", "exposed\n[s]", "exposed\n[%]", "comm.\n[s]", "busiest link\n[% of step]",
-        "volume\n[Ψ]", "in host\n[GB/GPU]", "between\n[GB/GPU]", "memory\n[GB]", "fits", "tokens\n/s/GPU", "MFU\n[%]",
-        *(["cost [$\n/Gtoken]"] if priced else []),
+        "step\n[s]", "compute\n[s]", "exposed\n[s]", "copies,\nhost [s]", "exposed\n[%]", "comm.\n[s]",
+        "busiest link\n[% of step]", "volume\n[Ψ]", "in host\n[GB/GPU]", "between\n[GB/GPU]", "memory\n[GB]", "fits",
+        "tokens\n/s/GPU", "MFU\n[%]", *(["cost [$\n/Gtoken]"] if priced else []),
     ):  # fmt: skip
         table.add_column(escape(heading), justify="right", no_wrap=True)
     fastest = min((result["step_time"] for result in ran if result["memory"]["fits"]), default=0.0)
@@ -61,6 +61,7 @@ def _cells(result: Mapping[str, Any]) -> Iterable[str]:
         _seconds(step),
         _seconds(result["compute_time"]),
         f"{stalled:.3f}",
+        f"{result['copy_time'] + result['host_time']:.3f}",
         f"{100 * stalled / step:.1f}" if step else "-",
         f"{result['communication_time']:.3f}",
         *_busiest(result["links"]),
@@ -165,7 +166,8 @@ def program_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     """Collectives in issue order."""
     table = _table(title)
     for heading in ("phase", "micro-batch", "collective", "role", "for", "payload", "group", "stream"):
-        table.add_column(heading, no_wrap=True)
+        # names of layers can be long: they are folded, not the numbers
+        table.add_column(heading, no_wrap=heading != "for", overflow="fold", min_width=None if heading == "for" else 7)
     for row in rows:
         table.add_row(
             row["phase"], str(row["micro_batch"]), row["kind"], row["role"], row["module"],

@@ -247,19 +247,8 @@ def test_streams_and_communicators_are_first_in_first_out(scenario, llama, secti
         assert all(wait.at <= span.reached_at for wait in span.waits)
 
 
-def evaluates(sections):
-    """Whether a forward without gradients follows the step."""
-    variant = sections["variants"][0]
-    return any(variant[name].get("evaluates") for name in ("ddp", "fsdp1", "fsdp2") if name in variant)
-
-
-def is_known_to_leak(sections):
-    """An evaluation takes activations for good; ddp, fsdp2 and ZeRO 0-2 run backward before what it recomputes."""
-    return evaluates(sections) or sections["training"]["activation_checkpointing"] == "full"
-
-
 @MANY
-@given(scenarios().filter(lambda sections: not is_known_to_leak(sections)))
+@given(scenarios())
 def test_memory_taken_is_given_back(scenario, llama, sections):
     returns_memory(scenario, llama, sections)
 
@@ -323,7 +312,7 @@ def test_one_class_gives_the_same_answer_as_all_ranks(scenario, llama, ranks):
     holds()
 
 
-@pytest.mark.xfail(strict=True, reason="defect: one class shares a link per kind of group, all ranks per group")
+@pytest.mark.xfail(strict=True, reason="one class shares a link per kind of group, ranks: all per group")
 def test_one_class_gives_the_same_answer_as_all_ranks_with_replicas(scenario, llama):
     """Eight groups reduce over the card of a host beside one that reduces inside it."""
     slow = {"bandwidth": "1 GB/s", "latency": "0 us"}

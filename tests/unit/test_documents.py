@@ -27,6 +27,7 @@ from simulator.world.topology.cluster import load_cluster
 ROOT = Path(__file__).parents[2]
 MAIN = ROOT / "scenarios/llama-2-13b-two-hosts.yaml"
 NOTEBOOK = ROOT / "notebooks/01-which-zero-stage.ipynb"
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 REFERENCE = ROOT / "docs/reference"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -229,8 +230,9 @@ def test_the_table_of_accelerators_is_that_of_the_catalogue():
         assert [float(item) for item in efficiencies] == [number.value for number in found]
 
 
-def test_the_notebook_is_committed_without_outputs_and_is_short():
-    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_are_committed_without_outputs_and_are_short(notebook):
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     assert len(cells) <= 12
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
 
@@ -244,20 +246,26 @@ print(json.dumps([[{"name": item.result.name, "step": item.result.step_time, "pe
 """A cell that the test adds at the end, to see the numbers behind the notebook's answer."""
 
 
-def test_the_notebook_runs_and_its_answer_is_what_it_computes():
-    """Run it where a reader may start it; stage 2 must be what the last cell says of it."""
+def executed(notebook):
+    """Run *notebook* where a reader may start it, with the probe; return its cells, the probe last."""
     why = "needs the development dependencies: pip install -e '.[dev]'"
     nbclient, nbformat = (pytest.importorskip(name, reason=why) for name in ("nbclient", "nbformat"))
     pytest.importorskip("ipykernel", reason=why)
-    book = nbformat.read(NOTEBOOK, as_version=4)
+    book = nbformat.read(notebook, as_version=4)
     code = [cell for cell in book.cells if cell.cell_type == "code"]
     book.cells.append(nbformat.v4.new_code_cell(PROBE))
-    client = nbclient.NotebookClient(book, timeout=300, resources={"metadata": {"path": str(NOTEBOOK.parent)}})
+    client = nbclient.NotebookClient(book, timeout=300, resources={"metadata": {"path": str(notebook.parent)}})
     client.execute()
     assert all(cell.outputs for cell in code)
     figures = [output for cell in code for output in cell.outputs if "image/png" in output.get("data", {})]
     assert len(figures) == 3
-    dgx, cloud = ({item["name"]: item for item in part} for part in json.loads(book.cells[-1].outputs[0].text))
+    return [*code, book.cells[-1]]
+
+
+def test_the_notebook_runs_and_its_answer_is_what_it_computes():
+    """Stage 2 must be what the last cell says of it."""
+    *code, probe = executed(NOTEBOOK)
+    dgx, cloud = ({item["name"]: item for item in part} for part in json.loads(probe.outputs[0].text))
     told = code[-1].outputs[0].data["text/markdown"]
     for name in ("zero1", "zero2", "zero3", "zero++"):
         for clusters in (dgx, cloud):
@@ -268,3 +276,14 @@ def test_the_notebook_runs_and_its_answer_is_what_it_computes():
         assert clusters["zero2"]["peak"] < 0.75 * clusters["zero1"]["peak"]
     assert dgx["zero3"]["step"] == pytest.approx(dgx["zero2"]["step"], rel=1e-2)
     assert cloud["zero++"]["step"] < cloud["zero2"]["step"] < cloud["zero3"]["step"]
+
+
+def test_the_second_notebook_compares_each_stage_with_its_textbook():
+    *code, probe = executed(NOTEBOOKS[1])
+    steps = [{item["name"]: item["step"] for item in part} for part in json.loads(probe.outputs[0].text)]
+    told = code[-1].outputs[0].data["text/markdown"]
+    assert told.startswith("| step, compared with the textbook")
+    for stage in ("zero1", "zero2", "zero3", "zero++"):
+        more = [100 * (part[f"{stage} deepspeed"] / part[f"{stage} textbook"] - 1) for part in steps]
+        assert f"| {stage} deepspeed | {more[0]:+.1f} % | {more[1]:+.1f} % |" in told
+    assert "**Answer: at most" in told

@@ -44,7 +44,7 @@ _AT: Final[dict[str, dict[tuple[int, ...], str]]] = {
     "stage3_use_all_reduce_for_fetch_params": {(3,): "true: weights are gathered by all-reduce, twice the bytes"},
     "leaf_module": {(3,): "these modules are fetched as one"},
     "sub_group_size": {(3,): "one all-reduce of the gradient norm per group of this size"},
-    "zero_hpz_partition_size": {(3,): "backward gathers from a copy held by this many neighbours"},
+    "zero_hpz_partition_size": {(3,): "gathers after a step's first forward use a copy held by this many neighbours"},
     "zero_quantized_weights": {(3,): "weights travel in 8 bits"},
     "zero_quantized_nontrainable_weights": {(3,): "frozen weights are kept and travel in 8 bits"},
     "zero_quantized_gradients": {(3,): "gradients travel in 4 bits by two all-to-all hops"},

@@ -60,9 +60,20 @@ def read(text: str, file: str) -> Inventory:
             if each.npus > 1
         ),
         rails=inside.npus if outside else 0,
-        notes=("the first dimension is taken for the host", *notes),
+        notes=(
+            "the first dimension is taken for the host",
+            *(f"dimension {number}: {_shown(each)}" for number, each in enumerate(dimensions, start=1)),
+            *notes,
+        ),
         layout=None if obstacle else _layout(inside, outside, file),
         obstacle=obstacle,
+    )
+
+
+def _shown(each: _Dimension) -> str:
+    return (
+        f"{each.kind} of {each.npus}, {each.bandwidth / 1e9:.4g} GB/s per link ({each.bandwidth / _GB:g} of 2**30 B), "
+        f"{each.latency / _NS:g} ns"
     )
 
 

@@ -60,7 +60,8 @@ def host_layout(inventory: Inventory) -> Layout:
 def _scale_up(inventory: Inventory) -> tuple[Node, Link]:
     links = _equal_links(inventory)
     rate, law = _link_rate(inventory)
-    where = f"{links} links of {rate.nominal / 1e9:g} GB/s per GPU in {inventory.file}"
+    origin = f"as {inventory.model} has" if "nvlinks" in inventory.filled else f"in {inventory.file}"
+    where = f"{links} links of {rate.nominal / 1e9:g} GB/s per GPU, {origin}"
     kind = "xgmi" if inventory.gcn else "nvlink"
     if inventory.scale_up == "mesh":
         pair = links // (inventory.accelerators - 1)
@@ -159,8 +160,9 @@ def _lanes(
 ) -> Link:
     rate = lane.rate
     shared = f", shared by {shared_by} ports" if shared_by > 1 else ""
-    origin = f"as in {inventory.file}, or as its GPUs have" if inventory.pcie else f"assumed: not in {inventory.file}"
-    at = f"Gen{lane.generation} x{lane.width}{shared}; {origin}"
+    origin = f"as {inventory.model} has" if "pcie" in inventory.filled else f"in {inventory.file}"
+    origin = origin if inventory.pcie else f"taken as usual, not in {inventory.file}"
+    at = f"Gen{lane.generation} x{lane.width}{shared}, {origin}"
     law = (
         f"ncclTopoAddPci: {rate.payload / 1e9:g} of {rate.nominal / 1e9:g} GB/s for gen{lane.generation} x{lane.width}"
     )
@@ -204,6 +206,7 @@ def _network(inventory: Inventory, cards: tuple[Nic, ...]) -> Link:
         remedy = "delete the ports that the job will not use from a copy of the file"
         raise InputError(f"network ports of different speed: {shown}", file=inventory.file, key="nics", remedy=remedy)
     (speed,) = speeds
+    given = "nics" in inventory.filled
     rdma = all(card.rdma for card in cards)
     ladder = "Speed ladder in search.cc: the channels of 25 GB/s found in logs carry 24, those of 50 carry 48"
     plain = "Ethernet without RDMA or without tuning: middle of 0.8 to 0.9"
@@ -213,9 +216,9 @@ def _network(inventory: Inventory, cards: tuple[Nic, ...]) -> Link:
         wiring="spread",
         bandwidth=Figure(
             value=bandwidth(speed or 0.0),
-            basis="published",
-            source="nccl-topo",
-            at=f"Port speed in {inventory.file}, or as given when it was imported",
+            basis="chosen" if given else "published",
+            source="simulator" if given else "nccl-topo",
+            at=f"Given when {inventory.file} was imported" if given else f"Port speed in {inventory.file}",
         ),
         efficiency=Figure(value=0.96, basis="derived", source="nccl-topo", at=ladder)
         if rdma

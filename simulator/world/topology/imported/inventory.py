@@ -70,6 +70,8 @@ class Inventory:
     """CPUs or NUMA nodes that GPUs hang at; 0 if the file does not say."""
     cpu_interconnect: float | None = None
     """Between two of them [B/s]."""
+    filled: tuple[str, ...] = ()
+    """Fields that the file leaves out and :func:`with_hints` filled in: ``nvlinks``, ``pcie``, ``nics``."""
     notes: tuple[str, ...] = ()
     """What a reader must know: what was ignored, filled in, or is missing."""
     layout: Layout | None = None
@@ -135,14 +137,16 @@ def with_hints(inventory: Inventory, part: str | None = None, nic_speed: float |
     """
     known = family(part or inventory.model)
     changed: dict[str, Any] = {"model": part or inventory.model}
-    notes = list(inventory.notes)
+    notes, added = list(inventory.notes), list(inventory.filled)
     if known:
+        added += [] if inventory.pcie else ["pcie"]
         changed |= {
             "sm": inventory.sm or known.sm,
             "pcie": inventory.pcie or PciLink(generation=known.generation, width=16),
         }
         if inventory.scale_up == "unknown":
             changed |= _usual(known, inventory.accelerators)
+            added.append("nvlinks")
             notes.append(
                 f"the file holds no NVLinks: {known.nvlinks} per GPU and the layout '{changed['scale_up']}' are those "
                 f"of {inventory.accelerators} x {changed['model']}"
@@ -155,9 +159,11 @@ def with_hints(inventory: Inventory, part: str | None = None, nic_speed: float |
     if nic_speed:
         filled = [replace(nic, speed=nic_speed) if nic.speed is None else nic for nic in inventory.nics]
         changed["nics"] = tuple(filled)
-        if filled == list(inventory.nics):
+        if filled != list(inventory.nics):
+            added.append("nics")
+        elif "nics" not in added:
             notes.append("the speed given for network ports was not needed: the file has none without a speed")
-    return replace(inventory, **changed, notes=tuple(notes))
+    return replace(inventory, **changed, filled=tuple(added), notes=tuple(dict.fromkeys(notes)))
 
 
 def _usual(known: Family, accelerators: int) -> dict[str, Any]:

@@ -1,0 +1,91 @@
+"""The numbers of the shipped accelerators, typed a second time.
+
+The table was typed from the reference (network.md section 4 and gemm.csv), not from the YAML files; what the reference
+lacks - fp32 rates, the memory bandwidth of the A100 PCIe - from the datasheets.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.world.catalog import Number, accelerator
+from simulator.world.document import data_directory
+
+GIGA, TERA = 1e9, 1e12
+
+COLUMNS = {
+    "memory": GIGA,
+    "memory_bandwidth": TERA,
+    "peak_flops.bf16": TERA,
+    "peak_flops.fp16": TERA,
+    "peak_flops.fp32": TERA,
+    "matrix_efficiency": 1.0,
+    "attention_efficiency": 1.0,
+    "memory_efficiency": 1.0,
+}
+
+PARTS: dict[str, tuple[float | None, ...]] = {
+    # HBM GB, TB/s, dense bf16 and fp16 TFLOP/s, fp32 TFLOP/s, MAMF over peak, attention, memory
+    "a100-pcie-80gb": (80, 1.935, 312, 312, 19.5, 252.9 / 312, 0.55, 0.85),
+    "a100-sxm-40gb": (40, 1.555, 312, 312, 19.5, 271.2 / 312, 0.55, 0.85),
+    "a100-sxm-80gb": (80, 2.04, 312, 312, 19.5, 271.2 / 312, 0.55, 0.85),
+    "b200-sxm-180gb": (180, 8.0, 2250, 2250, 75, 1745 / 2250, 834 / 2250, 0.85),
+    "gb200-186gb": (186, 8.0, 2500, 2500, 80, 1822 / 2500, 834 / 2250, 0.85),
+    "h100-pcie-80gb": (80, 2.0, 756, 756, 51, 0.75, 0.35, 0.85),
+    "h100-sxm-80gb": (80, 3.35, 989, 989, 67, 794.5 / 989, 0.35, 0.85),
+    "h20-sxm-96gb": (96, 4.0, 148, 148, 44, 0.8, 0.35, 0.85),
+    "h200-sxm-141gb": (141, 4.8, 989, 989, 67, 794.5 / 989, 0.45, 0.85),
+    "l40s-48gb": (48, 0.864, 362, 362, 91.6, 0.8, 0.5, 0.85),
+    "mi300x-192gb": (192, 5.3, 1300, 1300, 163, 668.4 / 1300, 0.3, 0.85),
+    "rtx-4090-24gb": (24, 1.008, 165, 165, 82.6, 0.8, 0.5, 0.85),
+    "rtx-pro-6000-96gb": (96, 1.79, 468, 468, 120, 0.8, 0.5, 0.85),
+    "v100-sxm-32gb": (32, 0.9, None, 125, 15.7, 0.8, 0.4, 0.85),
+}
+
+ROUNDING = 1e-3
+"""The files round efficiencies to three digits; the reference rounds 2039 GB/s to 2.04 TB/s."""
+
+MEASURED = {
+    "a100-pcie-80gb",
+    "a100-sxm-40gb",
+    "a100-sxm-80gb",
+    "b200-sxm-180gb",
+    "gb200-186gb",
+    "h100-sxm-80gb",
+    "h200-sxm-141gb",  # gemm.csv's row of the H100 says that the H200 is the same
+    "mi300x-192gb",
+}
+"""Parts whose matrix rate stands in gemm.csv."""
+
+
+def numbers(name: str) -> dict[str, Number]:
+    return {number.name.removeprefix(f"{name}."): number for number in accelerator(name).numbers()}
+
+
+def test_the_table_knows_every_shipped_part() -> None:
+    assert list(PARTS) == sorted(path.stem for path in (data_directory("topologies") / "parts").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_has_the_numbers_of_its_sources_and_no_others(name: str) -> None:
+    expected = {
+        key: value * scale
+        for (key, scale), value in zip(COLUMNS.items(), PARTS[name], strict=True)
+        if value is not None
+    }
+    assert {key: number.value for key, number in numbers(name).items()} == pytest.approx(expected, rel=ROUNDING)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_an_efficiency_without_a_measurement_is_assumed(name: str) -> None:
+    assert numbers(name)["matrix_efficiency"].basis == ("derived" if name in MEASURED else "assumed")
+    assert numbers(name)["memory_efficiency"].basis == "assumed"
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_nothing_but_efficiencies_is_assumed(name: str) -> None:
+    assert [key for key, number in numbers(name).items() if number.basis == "assumed" and number.unit] == []
+
+
+def test_volta_has_no_bf16() -> None:
+    assert set(accelerator("v100-sxm-32gb").peak_flops) == {"fp16", "fp32"}
