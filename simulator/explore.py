@@ -109,9 +109,9 @@ def attempt(
         except InputError as error:
             attempts.append(Failure(variant=variant, error=error))
         done()
-    failures = [item.error for item in attempts if isinstance(item, Failure)]
+    failures = [item for item in attempts if isinstance(item, Failure)]
     if failures and len(failures) == len(attempts):
-        raise failures[0]
+        raise InputError(f"{failures[0].variant.name} cannot run: {failures[0].error}")
     return tuple(attempts)
 
 

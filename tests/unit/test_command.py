@@ -326,4 +326,4 @@ def test_a_variant_that_cannot_run_is_a_result_with_a_reason(refusing, tmp_path)
 
 
 def test_nothing_that_can_run_is_an_error(refusing):
-    assert "fails in PyTorch" in refused("run", refusing, "--variant", "a")
+    assert "a cannot run: static_graph: fails in PyTorch" in refused("run", refusing, "--variant", "a")
