@@ -1,0 +1,5 @@
+"""Laws over random inputs."""
+
+import pytest
+
+pytest.register_assert_rewrite("tests.laws.checks")

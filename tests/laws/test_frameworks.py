@@ -1,22 +1,17 @@
 """What holds for every simulated step of the frameworks' own schedules, whatever they are set to."""
 
-import itertools
 import json
-import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from simulator.clock.engine import simulate
-from simulator.clock.recurrence import step_time
-from simulator.clock.stage import infinitely_fast_network, stage
+from simulator.clock.stage import stage
 from simulator.errors import InputError
 from simulator.explore import run_variant
-from simulator.laws.collectives.base import Collective
-from simulator.schedules.program import HostWork
 from simulator.schedules.record import record
+from tests.laws import checks
 from tests.laws.strategies import topologies
 
 MANY = settings(max_examples=100)
@@ -186,29 +181,12 @@ def played(scenario, llama, sections, **others):
     return ready, simulate(ready)
 
 
-def collective_durations(cast):
-    """What each operation takes if nothing shares its links."""
-    return [
-        sum(phase.duration for phase in phases) if isinstance(operation, Collective) else time
-        for operation, phases, time in zip(cast.program.operations, cast.phases, cast.times, strict=True)
-    ]
-
-
 @MANY
 @given(scenarios())
 def test_the_parts_of_a_step_and_of_its_stalls_add_up(scenario, llama, sections):
     found = asked(scenario, llama, sections)
     result = run_variant(found, found.variants[0]).result
-    step, exposed = result.step_time, result.exposed
-    parts = result.compute_time + exposed["stalled"] + result.copy_time + result.host_time
-    assert math.isclose(parts, step, rel_tol=1e-9)
-    for charges in (result.exposed_by_cause, result.exposed_by_collective):
-        assert math.isclose(sum(charges.values()), exposed["stalled"], rel_tol=1e-9, abs_tol=1e-9 * step)
-        assert all(value >= 0 for value in charges.values())
-    assert exposed["uncovered"] <= exposed["stalled"] + result.host_time + result.copy_time + 1e-9 * step
-    assert exposed["counterfactual"] >= -1e-9 * step
-    assert exposed["skew"] == 0
-    assert step >= result.compute_time * (1 - 1e-9)
+    checks.parts_add_up(result)
     if found.mesh.ranks == 1:
         assert result.volume["sent_per_rank"] == 0
 
@@ -216,35 +194,13 @@ def test_the_parts_of_a_step_and_of_its_stalls_add_up(scenario, llama, sections)
 @MANY
 @given(scenarios())
 def test_no_link_carries_more_than_its_bandwidth_allows(scenario, llama, sections):
-    """The work bound, with bytes counted from the program rather than by the network."""
-    ready, timeline = played(scenario, llama, sections)
-    cast = ready.classes[0]
-    carried = [0.0] * len(ready.links)
-    for launch in cast.program.launches:
-        for phase in cast.phases[launch.operation]:
-            for link, share in phase.usage:
-                carried[link] += share * phase.payload
-    assert carried == pytest.approx(timeline.carried)
-    for amount, link in zip(carried, ready.links, strict=True):
-        assert timeline.step_time >= amount / link.bandwidth * (1 - 1e-9)
-    compute = sum(cast.times[launch.operation] for launch in cast.program.launches if launch.stream == 0)
-    assert timeline.step_time >= compute * (1 - 1e-9)
+    checks.keeps_the_work_bound(*played(scenario, llama, sections))
 
 
 @MANY
 @given(scenarios())
 def test_streams_and_communicators_are_first_in_first_out(scenario, llama, sections):
-    ready, timeline = played(scenario, llama, sections)
-    item, cast = timeline.classes[0], ready.classes[0]
-    for number in range(len(item.program.streams)):
-        spans = [span for span in item.spans if span.launch.stream == number]
-        assert all(a.end <= b.start for a, b in itertools.pairwise(spans))
-    for number in range(len(ready.members)):
-        spans = [span for span in item.spans if cast.communicators[span.launch.operation] == number]
-        assert all(a.end <= b.start for a, b in itertools.pairwise(spans))
-    for span in item.spans:
-        assert span.issued_at <= span.reached_at <= span.met_at <= span.start <= span.end
-        assert all(wait.at <= span.reached_at for wait in span.waits)
+    checks.is_first_in_first_out(*played(scenario, llama, sections))
 
 
 @MANY
@@ -275,12 +231,7 @@ def test_memory_of_a_recompute_is_given_back(scenario, llama, name):
 
 
 def returns_memory(scenario, llama, sections):
-    _, timeline = played(scenario, llama, sections)
-    held = {}
-    for change in timeline.classes[0].memory:
-        held[change.item] = held.get(change.item, 0.0) + change.amount
-        assert held[change.item] >= -1e-3, change
-    assert all(abs(amount) < 1e-3 for amount in held.values()), held
+    checks.memory_is_given_back(played(scenario, llama, sections)[1])
 
 
 ON_RANKS = {2: (1, 2), 8: (1, 8), 16: (2, 8)}
@@ -327,10 +278,7 @@ def is_same_by_rank(scenario, llama, ranks, sections):
     run = sections.get("run", {})
     _, by_class = played(scenario, llama, sections)
     _, by_rank = played(scenario, llama, sections, run={**run, "ranks": "all"})
-    assert len(by_rank.classes) == ranks
-    ends = [span.end for span in by_class.classes[0].spans]
-    for item in by_rank.classes:
-        assert [span.end for span in item.spans] == pytest.approx(ends, rel=1e-12, abs=1e-12 * by_class.step_time)
+    checks.is_same_by_rank(by_class, by_rank, ranks)
 
 
 @MANY
@@ -338,42 +286,12 @@ def is_same_by_rank(scenario, llama, ranks, sections):
 def test_on_one_communicator_the_recurrence_is_the_engine(scenario, llama, sections):
     """It serves one collective at a time, so only a second one can make transfers share a link."""
     ready, timeline = played(scenario, llama, sections)
-    cast = ready.classes[0]
     if len(ready.members) <= 1:
-        assert math.isclose(step_time(cast, collective_durations(cast)), timeline.step_time, rel_tol=1e-9)
-    ideal = simulate(infinitely_fast_network(ready)).step_time
-    assert math.isclose(step_time(cast, cast.times), ideal, rel_tol=1e-9)
+        checks.recurrence_is_the_engine_without_sharing(ready, timeline)
+    checks.recurrence_is_the_engine_on_an_infinitely_fast_network(ready)
 
 
 @MANY
 @given(scenarios(), st.sampled_from([2, 8, 1000]))
 def test_everything_k_times_faster_takes_a_kth_of_the_time(scenario, llama, sections, factor):
-    ready, timeline = played(scenario, llama, sections)
-    faster = simulate(faster_by(ready, factor))
-    assert math.isclose(faster.step_time * factor, timeline.step_time, rel_tol=1e-9)
-
-
-def faster_by(ready, factor):
-    """Return the same stage on which kernels, links and hosts are *factor* times faster."""
-    links = tuple(replace(link, bandwidth=link.bandwidth * factor) for link in ready.links)
-    classes = tuple(
-        replace(
-            item,
-            program=replace(
-                item.program,
-                instructions=tuple(
-                    HostWork(step.time / factor) if isinstance(step, HostWork) else step
-                    for step in item.program.instructions
-                ),
-            ),
-            times=tuple(time / factor for time in item.times),
-            phases=tuple(
-                tuple(
-                    replace(phase, latency=phase.latency / factor, rate=phase.rate * factor) for phase in of_operation
-                )
-                for of_operation in item.phases
-            ),
-        )
-        for item in ready.classes
-    )
-    return replace(ready, links=links, classes=classes)
+    checks.is_faster_by(*played(scenario, llama, sections), factor)
