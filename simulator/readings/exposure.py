@@ -199,11 +199,11 @@ class _Charging:
 
     def _released(self, span: Span, begin: float) -> Iterator[_Charge]:
         """Charge the time from *begin* to the start of *span*, last moment first."""
-        last = max(span.waits, key=lambda wait: wait.at, default=None)
-        if last is None or span.issued_at > last.at:
+        last = _latest(self._sources(span.waits))
+        if last is None or span.issued_at > last.end:
             yield from self._host(span.issued_at, begin)
         else:
-            yield from self._chain(_latest(self._sources([last])), begin)
+            yield from self._chain(last, begin)
 
     def _host(self, until: float, begin: float) -> Iterator[_Charge]:
         """Charge a launch that came late: the host worked, or was itself blocked until some event."""

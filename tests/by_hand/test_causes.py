@@ -84,6 +84,21 @@ def test_a_late_host_is_charged_although_its_wait_passes_through_another_stream(
     assert charges(scenario, tape) == [(1.0, 10.0, "host", "all_gather"), (10.0, 12.0, "bandwidth", "all_gather")]
 
 
+def test_a_kernel_whose_event_passes_through_a_stream_late_is_host_bound(scenario, collective):
+    """R is over at 2; the host, which is slow, lets the side stream wait for it at 5, and compute for that.
+
+    compute    (host until 5)   K 5-6
+    network    R 0-2
+    """
+    tape = Tape()
+    reduced = tape.launch(collective("reduce_scatter", 2), "reduce", label="r")
+    tape.work(5.0)
+    tape.wait("side", reduced)
+    tape.wait("compute", tape.record("side"))
+    kernel(tape, 1.0)
+    assert charges(scenario, tape) == [(0.0, 5.0, "host bound", "")]
+
+
 def test_a_kernel_of_another_stream_is_named_by_what_it_does(scenario):
     """compute waits 0-2 for an update in another stream."""
     tape = Tape()

@@ -127,7 +127,8 @@ def hsdp_against_full_shard(scenario, bandwidth):
     }
     times = {"forward_time": "10 ms", "backward_time": "20 ms"}
     model = {"sequence_length": 1, "layers": [{"name": "l", "count": 16, "parameters": 2e8, **times}]}
-    variants = {"full": {"fsdp2": {}}, "hsdp": {"fsdp2": {"replicate": 4}}}
+    mixed = {"param_dtype": "bf16"}
+    variants = {"full": {"fsdp2": mixed}, "hsdp": {"fsdp2": {**mixed, "replicate": 4}}}
     return {name: played(scenario, variant, model=model, topology=cluster) for name, variant in variants.items()}
 
 
@@ -142,7 +143,7 @@ def test_a10_hsdp_is_ahead_on_a_slow_fabric_and_its_lead_goes_with_bandwidth(sce
 
 
 def test_a10_hsdp_keeps_more_model_state(scenario):
-    """(1/8 - 1/32) of 16 bytes per parameter."""
+    """(1/8 - 1/32) of 16 bytes per parameter: weight, gradient, momentum and variance in fp32."""
     found = hsdp_against_full_shard(scenario, 50)
     kept = {}
     for name, outcome in found.items():
