@@ -40,7 +40,7 @@ __all__ = ["timeline_figure"]
 WIDTH = 12.0
 """[inch]"""
 
-LEFT, RIGHT = 0.105, 0.84
+LEFT, RIGHT = 0.105, 0.82
 """Edges of the panels; right of them stands the legend."""
 
 INTERVALS = 320
