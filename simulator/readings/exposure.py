@@ -311,13 +311,15 @@ def _needed_by(timeline: ClassTimeline) -> list[int]:
     for span in timeline.spans:
         in_stream[span.launch.stream].append(span)
     seen: dict[int, int] = defaultdict(int)
+    followed: set[Event] = set()
     for position, kernel in enumerate(in_stream[COMPUTE]):
         needed[kernel.number] = position
         events = _data(kernel.waits)
         while events:
             event = events.pop()
-            if event.stream == COMPUTE:
+            if event.stream == COMPUTE or event in followed:  # what it leads to was needed earlier
                 continue
+            followed.add(event)
             happened = timeline.events[event]
             events += _data(happened.waits)
             queue = in_stream.get(event.stream, [])
