@@ -2,6 +2,7 @@
 
 import pytest
 
+from simulator.errors import InputError
 from simulator.explore import run_variant, volume_of
 from simulator.laws.memory import MIXED, model_states
 from tests.conftest import flat
@@ -178,3 +179,27 @@ def test_states_have_the_types_that_the_framework_keeps_them_in(scenario, varian
     items = run_variant(found, found.variants[0]).result.memory["items"]
     kept = {name: items[name] / GB for name in ("weights", "gradients", "optimizer states")}
     assert kept == pytest.approx({"weights": weights, "gradients": gradients, "optimizer states": optimizer}, rel=1e-6)
+
+
+FRAMEWORKS = [{"deepspeed": {"bf16": {"enabled": True}, "zero_optimization": {"stage": stage}}} for stage in range(4)]
+FRAMEWORKS += [{"ddp": {}}, {"fsdp1": {}}, {"fsdp2": {}}]
+
+
+@pytest.mark.parametrize("variant", FRAMEWORKS, ids=str)
+def test_every_framework_keeps_activations_until_their_backward(scenario, variant):
+    """Four layers that keep 1 GB for each of 2 tokens; a gradient takes memory, so the peak is in backward."""
+    layer = {"name": "l", "count": 4, "parameters": 8, "activations": "1 GB", "input_activations": "1 B"}
+    found = scenario(
+        model={"sequence_length": 2, "layers": [{**layer, "forward_time": "1 s", "backward_time": "1 s"}]},
+        topology=flat(hosts=2, bandwidth="1 GB/s"),
+        variants=[{"name": "v", **variant}],
+    )
+    items = run_variant(found, found.variants[0]).result.memory["items"]
+    assert items["activations"] == 4 * 2 * GB
+
+
+@pytest.mark.parametrize("framework", ["fsdp1", "fsdp2"])
+@pytest.mark.parametrize("key", ["param_dtype", "reduce_dtype"])
+def test_an_unknown_type_is_refused_with_the_known_ones(scenario, framework, key):
+    with pytest.raises(InputError, match=rf"{framework}\.{key}: 'bfloat16': unknown choice.*bf16, fp16, fp32"):
+        scenario(variants=[{"name": "v", framework: {key: "bfloat16"}}])
