@@ -11,6 +11,7 @@ from simulator.clock.recurrence import step_time
 from simulator.clock.stage import Stage, infinitely_fast_network, stage
 from simulator.clock.timeline import Timeline
 from simulator.errors import InputError
+from simulator.laws.collectives.library import library
 from simulator.readings.exposure import Exposure, exposure
 from simulator.readings.report import Result, failed, summarise
 from simulator.readings.volume import Volume, volume
@@ -78,7 +79,9 @@ def volume_of(scenario: Scenario, variant: Variant) -> Volume:
 
 def _volume(scenario: Scenario, program: Program) -> Volume:
     model_bytes = scenario.model.elements * ELEMENT_BYTES[scenario.training.precision]
-    return volume(program, scenario.algorithm, scenario.mesh, float(model_bytes))
+    return volume(
+        program, library(scenario.cluster, scenario.library, scenario.forced), scenario.mesh, float(model_bytes)
+    )
 
 
 def compare(

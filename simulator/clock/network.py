@@ -81,7 +81,9 @@ class Network:
         key = tuple(id(transfer.phase) for transfer in self._in_flight)
         if key not in self._rates:
             phases = [transfer.phase for transfer in self._in_flight]  # kept, so that no other gets their identity
-            self._rates[key] = max_min_rates([phase.usage for phase in phases], self._capacity), phases
+            own = len(self._capacity)  # links of their own keep kernels from being faster than they are alone
+            usage = [(*phase.usage, (own + index, 1.0)) for index, phase in enumerate(phases)]
+            self._rates[key] = max_min_rates(usage, [*self._capacity, *(phase.rate for phase in phases)]), phases
         return self._rates[key][0]
 
     def _on_timer(self, timer: simpy.Event) -> None:

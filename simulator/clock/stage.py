@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from simulator.laws.collectives.base import Collective
 from simulator.laws.collectives.fabric import AbstractFabric, ClassFabric, FullFabric, Link, Phase
-from simulator.laws.collectives.tuner import algorithm_for
+from simulator.laws.collectives.library import library
 from simulator.laws.kernels import Kernel, kernel_time, rates
 from simulator.schedules.program import Program
 from simulator.world.scenario import Scenario
@@ -72,6 +72,7 @@ class _Casting:
 
     def __init__(self, scenario: Scenario, program: Program, fabric: AbstractFabric) -> None:
         self._scenario, self._program, self._fabric = scenario, program, fabric
+        self._library = library(scenario.cluster, scenario.library, scenario.forced)
         at = rates(scenario.accelerator, scenario.training.precision, scenario.achieved)
         self._times = tuple(
             kernel_time(operation, at) if isinstance(operation, Kernel) else 0.0 for operation in program.operations
@@ -123,7 +124,7 @@ class _Casting:
         if not isinstance(operation, Collective):
             return ()
         if (index, communicator) not in self._priced:
-            exchanges = algorithm_for(operation, self._scenario.algorithm).exchanges(operation)
+            exchanges = self._library.exchanges(operation)
             ranks = operation.group.members(rank) if self._scenario.all_ranks else ()
             self._priced[index, communicator] = tuple(self._fabric.phase(exchange, ranks) for exchange in exchanges)
         return self._priced[index, communicator]

@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from simulator.laws.collectives.base import Collective, ring_factor
-from simulator.laws.collectives.tuner import algorithm_for
+from simulator.laws.collectives.library import Library
 from simulator.schedules.program import Program
 from simulator.world.mesh import Mesh
 
@@ -63,7 +63,7 @@ class Volume:
         return self.inter_host * self.ranks_per_host / self.model_bytes
 
 
-def volume(program: Program, algorithm: str, mesh: Mesh, model_bytes: float) -> Volume:
+def volume(program: Program, collectives: Library, mesh: Mesh, model_bytes: float) -> Volume:
     """Add up the collectives of *program*."""
     counts: dict[int, int] = defaultdict(int)
     for launch in program.launches:
@@ -71,7 +71,7 @@ def volume(program: Program, algorithm: str, mesh: Mesh, model_bytes: float) -> 
     by_role: dict[str, list[Traffic]] = defaultdict(list)
     for index, operation in enumerate(program.operations):
         if isinstance(operation, Collective):
-            by_role[operation.role].append(_traffic(operation, counts[index], algorithm))
+            by_role[operation.role].append(_traffic(operation, counts[index], collectives))
     return Volume(
         roles=tuple(_sum(role, parts) for role, parts in by_role.items()),
         model_bytes=model_bytes,
@@ -79,8 +79,8 @@ def volume(program: Program, algorithm: str, mesh: Mesh, model_bytes: float) -> 
     )
 
 
-def _traffic(collective: Collective, count: int, algorithm: str) -> Traffic:
-    exchanges = algorithm_for(collective, algorithm).exchanges(collective)
+def _traffic(collective: Collective, count: int, collectives: Library) -> Traffic:
+    exchanges = collectives.exchanges(collective)
     sends = [send for exchange in exchanges for send in exchange.sends]
     return Traffic(
         role=collective.role,

@@ -8,7 +8,7 @@ basis ``assumed`` that it used.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,10 @@ from simulator.errors import InputError, UnknownNameError
 from simulator.units import quantity
 from simulator.world.document import Section, convert, data_directory, read_mapping
 
-__all__ = ["Accelerator", "Basis", "Host", "Number", "accelerator", "number", "python_host", "sources"]
+__all__ = [
+    "Accelerator", "Adjustment", "Basis", "Generation", "Host", "Number", "accelerator", "adjustment", "number",
+    "python_host", "sources",
+]  # fmt: skip
 
 Basis = Literal["datasheet", "measured", "published", "derived", "assumed", "chosen"]
 
@@ -49,7 +52,7 @@ class NumberSection(Section):
 
 
 def number(raw: object, unit: str, name: str, file: object) -> Number:
-    """Read a number with pedigree; *unit* is the SI unit expected, ``""`` for a fraction.
+    """Read a number with pedigree; *unit* is the SI unit expected, ``""`` for a fraction, ``"x"`` for a factor.
 
     Raises
     ------
@@ -70,6 +73,10 @@ def number(raw: object, unit: str, name: str, file: object) -> Number:
 
 
 def _value(written: object, unit: str, name: str, file: object) -> float:
+    if unit == "x":
+        if isinstance(written, int | float) and not isinstance(written, bool) and written > 0:
+            return float(written)
+        raise InputError("expected a factor above 0", file=file, key=name, value=written)
     if not unit:
         if isinstance(written, int | float) and not isinstance(written, bool) and 0 < written <= 1:
             return float(written)
@@ -86,11 +93,16 @@ def sources() -> Mapping[str, Any]:
     return read_mapping(data_directory("topologies") / "sources.yaml")
 
 
+Generation = Literal["volta", "ampere", "ada", "hopper", "blackwell", "cdna"]
+"""Family of GPUs, as far as communication libraries tell them apart."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator:
     """One GPU type."""
 
     name: str
+    generation: Generation
     memory: Number
     """Capacity [B]."""
     memory_bandwidth: Number
@@ -162,12 +174,65 @@ def python_host() -> Host:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adjustment:
+    """What measured collectives of one generation need beyond NCCL's estimate of them."""
+
+    efficiency: Number
+    """Bandwidth of a channel over NCCL's constant, inside a host."""
+    copy: Number
+    """Rate of the pass that moves a rank's own part [B/s]."""
+    simple_call: Number
+    """Per collective of protocol Simple [s]."""
+    simple_message: Number
+    """Per message of protocol Simple [s]."""
+    ll128_message: Number
+    """Per message of protocol LL128 [s]."""
+    ll_call: Number
+    """Per collective of protocol LL [s]."""
+    ll_message: Number
+    """Per message of protocol LL [s]."""
+    nvls_efficiency: Number
+    """Bandwidth of NVLS over NCCL's estimate."""
+    nvls_rank: Number
+    """Of NVLS, per rank of a host [s]."""
+    direct_efficiency: Number
+    """Bandwidth of point-to-point messages over NCCL's constant of the link."""
+    direct_call: Number
+    """Per exchange of point-to-point messages [s]."""
+    direct_peer: Number
+    """And per peer on the host [s]."""
+    direct_copy: Number
+    """Rate at which it copies a rank's own part [B/s]."""
+
+    def numbers(self) -> tuple[Number, ...]:
+        """Every number of the adjustment."""
+        return tuple(getattr(self, item.name) for item in fields(self))
+
+
+@cache
+def adjustment(generation: Generation) -> Adjustment:
+    """Load what ``topologies/libraries/nccl.yaml`` says of *generation*."""
+    path = data_directory("topologies") / "libraries" / "nccl.yaml"
+    raw = read_mapping(path)["ampere" if generation == "ada" else generation]  # nobody published Ada over NVLink
+    unit = {"copy": "B/s", "direct_copy": "B/s"} | dict.fromkeys(
+        ("efficiency", "nvls_efficiency", "direct_efficiency"), "x"
+    )
+    return Adjustment(
+        **{
+            item.name: number(raw[item.name], unit.get(item.name, "s"), f"nccl.{generation}.{item.name}", path)
+            for item in fields(Adjustment)
+        }
+    )
+
+
 class AcceleratorSection(Section):
     """A file of ``topologies/parts``."""
 
     kind: Literal["accelerator"]
     title: str
     read: dict[str, str]
+    generation: Generation
     memory: dict[str, Any]
     memory_bandwidth: dict[str, Any]
     peak_flops: dict[str, dict[str, Any]]
@@ -200,6 +265,7 @@ def _accelerator(name: str, path: Path) -> Accelerator:
 
     return Accelerator(
         name=name,
+        generation=section.generation,
         memory=read(section.memory, "B", "memory"),
         memory_bandwidth=read(section.memory_bandwidth, "B/s", "memory_bandwidth"),
         peak_flops={

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, field
 
@@ -24,13 +24,19 @@ from simulator.world.model.huggingface import model_from_config
 from simulator.world.model.module import Model
 from simulator.world.policy.choice import Asked, Policy, VariantSection, chosen_policy
 from simulator.world.policy.deepspeed import DeepSpeedConfig
-from simulator.world.topology.cluster import Cluster, Count, LinkOverride, load_cluster
+from simulator.world.topology.cluster import (
+    NCCL_ALGORITHMS,
+    NCCL_PROTOCOLS,
+    Cluster,
+    Count,
+    Forced,
+    LinkOverride,
+    load_cluster,
+)
+from simulator.world.topology.cluster import Library as LibraryName
 from simulator.world.training import ELEMENT_BYTES, Training
 
-__all__ = ["Scenario", "Variant", "load_scenario"]
-
-ALGORITHMS = ("ring", "recursive_doubling", "hierarchical")
-"""How all-gather, reduce-scatter and all-reduce can be carried out."""
+__all__ = ["NcclSection", "Scenario", "Variant", "forced", "load_scenario"]
 
 
 class ModelSection(Section):
@@ -57,6 +63,15 @@ class TrainingSection(Section):
     optimizer: Literal["adamw"] = "adamw"
 
 
+class NcclSection(Section):
+    """``topology.nccl``: what a user prescribes instead of the tuner's choice."""
+
+    algorithm: str | None = None
+    protocol: str | None = None
+    channels: Count | None = None
+    sharp: bool = False
+
+
 class TopologySection(Section):
     """``topology``: a cluster of the catalogue or a file, fitted to the question."""
 
@@ -66,8 +81,9 @@ class TopologySection(Section):
     accelerator: str | None = None
     links: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What to change on which kind of link: see :class:`LinkOverride`."""
-    algorithm: str = "ring"
-    """How all-gather, reduce-scatter and all-reduce are carried out."""
+    algorithm: str | None = None
+    """A :data:`~simulator.world.topology.cluster.Library`; default: the cluster's."""
+    nccl: NcclSection = field(default_factory=NcclSection)
 
 
 class ComputeSection(Section):
@@ -142,7 +158,10 @@ class Scenario:
     model: Model
     training: Training
     cluster: Cluster
-    algorithm: str
+    library: LibraryName
+    """What carries out collectives."""
+    forced: Forced
+    """What a user prescribes to it."""
     achieved: float | None
     """Measured compute rate instead of the roofline [FLOP/s]."""
     launch_time: float
@@ -229,7 +248,8 @@ def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
         model=model,
         training=training,
         cluster=cluster,
-        algorithm=_known("algorithm", section.topology.algorithm, ALGORITHMS, file, "topology.algorithm"),
+        library=_library(section.topology.algorithm, cluster, file),
+        forced=forced(section.topology.nccl, file),
         achieved=None if section.compute.achieved is None else float(section.compute.achieved),
         launch_time=float(section.host.launch_time or 0.0),
         host=_host(section.host),
@@ -283,6 +303,33 @@ def _cluster(section: TopologySection, file: Path) -> Cluster:
         accelerator_name=section.accelerator,
         overrides=overrides,
     )
+
+
+def _library(name: str | None, cluster: Cluster, file: Path) -> LibraryName:
+    names: tuple[LibraryName, ...] = get_args(LibraryName)
+    if name is None:
+        return cluster.library
+    _known("algorithm", name, names, file, "topology.algorithm")
+    return next(item for item in names if item == name)
+
+
+def forced(section: NcclSection, file: Path | None) -> Forced:
+    """Check what a user prescribes; names are NCCL's, in any case, with or without underscores."""
+    return Forced(
+        algorithm=_spelled("algorithm", section.algorithm, NCCL_ALGORITHMS, file),
+        protocol=_spelled("protocol", section.protocol, NCCL_PROTOCOLS, file),
+        channels=section.channels,
+        sharp=section.sharp,
+    )
+
+
+def _spelled(what: str, name: str | None, names: Sequence[str], file: Path | None) -> str | None:
+    if name is None:
+        return None
+    for known in names:
+        if name.lower().replace("_", "") == known.replace("_", ""):
+            return known
+    raise UnknownNameError(f"NCCL {what}", name, names, file=file, key=f"topology.nccl.{what}")
 
 
 def _model(section: ModelSection, element_bytes: int, file: Path) -> Model:

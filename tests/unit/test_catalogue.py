@@ -29,7 +29,8 @@ def written_numbers(content: object) -> list[dict[str, object]]:
 
 
 def number_files() -> list[Path]:
-    return [*shipped_clusters(), *sorted((data_directory("topologies") / "parts").glob("*.yaml"))]
+    folders = (data_directory("topologies") / name for name in ("parts", "libraries"))
+    return [*shipped_clusters(), *(path for folder in folders for path in sorted(folder.glob("*.yaml")))]
 
 
 @pytest.mark.parametrize("path", number_files(), ids=lambda path: path.stem)

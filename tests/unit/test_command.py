@@ -9,12 +9,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from simulator.cli import main
-from simulator.laws.collectives.tuner import ALGORITHMS as CARRIED_OUT
-from simulator.world.scenario import ALGORITHMS
+from simulator.explore import run_variant
+from simulator.world.scenario import load_scenario
+from simulator.world.topology.cluster import Library
 
 MAIN = "scenarios/llama-2-13b-two-hosts.yaml"
 ROOT = Path(__file__).parents[2]
@@ -258,8 +260,10 @@ def test_an_unwritable_folder_is_told_in_one_line(tmp_path):
     assert "cannot be written" in line
 
 
-def test_every_algorithm_that_a_scenario_may_name_can_be_carried_out():
-    assert tuple(CARRIED_OUT) == ALGORITHMS
+@pytest.mark.parametrize("name", get_args(Library))
+def test_every_library_that_a_scenario_may_name_can_be_run(name):
+    asked = load_scenario(MAIN, [f"topology.algorithm={name}"])
+    assert run_variant(asked, asked.variants[0]).result.step_time > 0
 
 
 def test_the_command_runs_as_a_process_of_its_own(tmp_path):

@@ -39,6 +39,7 @@ SECTIONS = {
         "`training`": scenario.TrainingSection,
         "`topology`": scenario.TopologySection,
         "`topology.links`": cluster.LinkOverride,
+        "`topology.nccl`": scenario.NcclSection,
         "`compute`": scenario.ComputeSection,
         "`host`": scenario.HostSection,
         "`prices`": scenario.PriceSection,

@@ -1,1 +1,1 @@
-"""One file per collective algorithm, the tuner that chooses, and the fabric that turns messages into link usage."""
+"""One file per collective algorithm, libraries that choose, and the fabric that turns messages into link usage."""

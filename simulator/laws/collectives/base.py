@@ -90,6 +90,17 @@ class Exchange:
     """Messages inside a host that follow each other."""
     network_steps: int
     """Messages between hosts that follow each other."""
+    latency: float | None = None
+    """Of all messages together where a library knows it [s]; None: steps times the latency of the links they cross."""
+    kernel: float = 0.0
+    """Time that the kernel needs to send its bytes on links that are fast enough [s]."""
+    local: float = 0.0
+    """Time of the passes before and after that use no link [s]."""
+    overhead: float = 1.0
+    """Bytes on the wire per byte of data: flags that a protocol sends along."""
+    algorithm: str = ""
+    protocol: str = ""
+    """What a library chose, as it calls them."""
 
 
 class AbstractAlgorithm(abc.ABC):

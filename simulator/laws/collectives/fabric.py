@@ -25,9 +25,10 @@ from dataclasses import dataclass
 from typing import final
 
 from simulator.laws.collectives.base import Exchange, Send
+from simulator.laws.collectives.rings import devices_of, host_rings
 from simulator.world.mesh import Group
 from simulator.world.topology.cluster import Cluster
-from simulator.world.topology.graph import device, graph, routes, sample
+from simulator.world.topology.graph import Node, device, graph, routes, sample
 
 __all__ = ["AbstractFabric", "ClassFabric", "FullFabric", "Link", "Phase"]
 
@@ -54,7 +55,9 @@ class Phase:
     latency: float
     """Before the bytes flow [s]."""
     rate: float
-    """Payload per second if nothing else uses the links [B/s]."""
+    """Payload per second if nothing else uses the links [B/s]: what the links give, or less if the kernel is slower."""
+    algorithm: str = ""
+    protocol: str = ""
 
     @property
     def duration(self) -> float:
@@ -71,13 +74,23 @@ class AbstractFabric(abc.ABC):
     def phase(self, exchange: Exchange, ranks: Sequence[int]) -> Phase:
         """Usage of links when *ranks*, the members of one communicator, carry out *exchange*."""
 
-    def _phase(self, carried: dict[int, float], latency: float) -> Phase:
-        loads = [(link, amount) for link, amount in sorted(carried.items()) if amount > 0]
-        if not loads:
-            return Phase(payload=0.0, usage=(), latency=latency, rate=1.0)
-        busiest = max(loads, key=lambda load: load[1] / self.links[load[0]].bandwidth)
-        usage = tuple((link, amount / busiest[1]) for link, amount in loads)
-        return Phase(payload=busiest[1], usage=usage, latency=latency, rate=self.links[busiest[0]].bandwidth)
+    def _phase(self, exchange: Exchange, carried: dict[int, float], latency: float) -> Phase:
+        loads = [(link, amount * exchange.overhead) for link, amount in sorted(carried.items()) if amount > 0]
+        payload, usage, rate = 0.0, [], 1.0
+        if loads:
+            busiest, payload = max(loads, key=lambda load: load[1] / self.links[load[0]].bandwidth)
+            usage = [(link, amount / payload) for link, amount in loads]
+            rate = self.links[busiest].bandwidth
+            if exchange.kernel or exchange.local:
+                rate = payload / (max(payload / rate, exchange.kernel) + exchange.local)
+        return Phase(
+            payload=payload,
+            usage=tuple(usage),
+            latency=latency,
+            rate=rate,
+            algorithm=exchange.algorithm,
+            protocol=exchange.protocol,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +112,7 @@ class ClassFabric(AbstractFabric):
         self.links = tuple(Link(name=name, kind=_kind(name), bandwidth=kinds[name]) for name in sorted(kinds))
         self._number = {link.name: index for index, link in enumerate(self.links)}
         self._routes: dict[tuple[int, int], _Route] = {}
+        self._hops: dict[tuple[int, int], _Route] = {}
 
     def check_routes(self) -> None:
         """Make sure that every kind of pair of ranks has a route.
@@ -122,16 +136,19 @@ class ClassFabric(AbstractFabric):
             for share, route in self._shares(send, exchange.group):
                 for link, crossings in route.usage:
                     carried[link] += send.amount * share * crossings
+        return self._phase(exchange, carried, self._latency(exchange) if exchange.latency is None else exchange.latency)
+
+    def _latency(self, exchange: Exchange) -> float:
         latency = 0.0
         if exchange.host_steps:
             latency += exchange.host_steps * self._inside().latency
         if exchange.network_steps:
             latency += exchange.network_steps * self._farthest(exchange.group).latency
-        return self._phase(carried, latency)
+        return latency
 
     def _shares(self, send: Send, group: Group) -> Iterator[tuple[float, _Route]]:
         if send.hosts == 0:
-            yield 1.0, self._inside()
+            yield 1.0, self._inside() if self._cluster.direct is None else self._pairs(send.devices, group)
             return
         stay = _staying(send.hosts, _hosts_per_pod(group, self._cluster), group.hosts)
         if stay > 0:
@@ -142,6 +159,26 @@ class ClassFabric(AbstractFabric):
     def _inside(self) -> _Route:
         return self._route(0, 1)
 
+    def _pairs(self, offset: int | None, group: Group) -> _Route:
+        """Mean route inside a host whose devices are linked in pairs: along the rings, or to all others alike."""
+        per_host = self._cluster.accelerators_per_host
+        crossed: dict[int, float] = defaultdict(float)
+        latency = 0.0
+        for members in devices_of(group, self._cluster):
+            shares = host_rings(self._cluster.direct, members).shares if offset == 1 else _all_pairs(members)
+            for (first, second), share in shares:
+                route = self._between_devices(first, second)
+                latency = max(latency, route.latency)
+                for link, crossings in route.usage:
+                    crossed[link] += share * crossings / per_host
+        return _Route(tuple(crossed.items()), latency)
+
+    def _between_devices(self, first: int, second: int) -> _Route:
+        if (first, second) not in self._hops:
+            path = routes(self._graph, device(self._cluster, first), device(self._cluster, second))[0]
+            self._hops[first, second] = self._along(path)
+        return self._hops[first, second]
+
     def _farthest(self, group: Group) -> _Route:
         within_pod = group.hosts <= _hosts_per_pod(group, self._cluster)
         return self._route(1 if within_pod else self._cluster.hosts_per_pod, 0)
@@ -151,14 +188,15 @@ class ClassFabric(AbstractFabric):
         if (host, index) not in self._routes:
             source = device(self._cluster, 0)
             target = device(self._cluster, host * self._cluster.accelerators_per_host + index)
-            crossed: dict[int, float] = defaultdict(float)
-            path = routes(self._graph, source, target)[0]
-            edges = [self._graph.edges[edge] for edge in path]
-            for edge in edges:
-                crossed[self._number[edge["kind"]]] += self._cluster.ranks / edge["members"]
-            latency = sum(edge["latency"] for edge in edges)
-            self._routes[host, index] = _Route(tuple(crossed.items()), latency)
+            self._routes[host, index] = self._along(routes(self._graph, source, target)[0])
         return self._routes[host, index]
+
+    def _along(self, path: Sequence[tuple[Node, Node]]) -> _Route:
+        crossed: dict[int, float] = defaultdict(float)
+        edges = [self._graph.edges[edge] for edge in path]
+        for edge in edges:
+            crossed[self._number[edge["kind"]]] += self._cluster.ranks / edge["members"]
+        return _Route(tuple(crossed.items()), sum(edge["latency"] for edge in edges))
 
 
 @final
@@ -182,10 +220,26 @@ class FullFabric(AbstractFabric):
         for rank in ranks:  # a phase of a hierarchical collective runs in several groups of the communicator at once
             members, position = exchange.group.members(rank), exchange.group.position(rank)
             for send in exchange.sends:
-                for share, peer in _peers(send, position, exchange.group):
+                for share, peer in self._peers(send, position, exchange.group, members):
                     for link, crossings in self._route(rank, members[peer]).usage:
                         carried[link] += send.amount * share * crossings
-        return self._phase(carried, self._latency(exchange, exchange.group.members(ranks[0])))
+        latency = exchange.latency
+        if latency is None:
+            latency = self._latency(exchange, exchange.group.members(ranks[0]))
+        return self._phase(exchange, carried, latency)
+
+    def _peers(self, send: Send, position: int, group: Group, members: Sequence[int]) -> Iterator[tuple[float, int]]:
+        """Positions that *position* sends to, with the share of the amount each gets."""
+        if self._cluster.direct is None or send.hosts != 0 or send.devices != 1:
+            yield from _peers(send, position, group)
+            return
+        first = position // group.ranks_per_host * group.ranks_per_host
+        on_host = [
+            members[first + index] % self._cluster.accelerators_per_host for index in range(group.ranks_per_host)
+        ]
+        for (tail, head), share in host_rings(self._cluster.direct, tuple(on_host)).shares:
+            if tail == on_host[position - first]:
+                yield share, first + on_host.index(head)
 
     def _latency(self, exchange: Exchange, members: Sequence[int]) -> float:
         group, latency = exchange.group, 0.0
@@ -209,6 +263,11 @@ class FullFabric(AbstractFabric):
             latency = sum(self._graph.edges[edge]["latency"] for edge in paths[0])
             self._routes[source, target] = _Route(tuple(crossed.items()), latency)
         return self._routes[source, target]
+
+
+def _all_pairs(members: Sequence[int]) -> list[tuple[tuple[int, int], float]]:
+    pairs = [(first, second) for first in members for second in members if first != second]
+    return [(pair, 1 / (len(members) - 1)) for pair in pairs]
 
 
 def _hosts_per_pod(group: Group, cluster: Cluster) -> int:

@@ -8,7 +8,10 @@ how it is wired:
     every node of the lower kind to every node of the upper kind in reach;
 ``spread``
     in order of index: with as many uppers as lowers i to i, with fewer in equal blocks, with more a block each
-    (GPU to its nearest NIC, NIC i to the leaf switch of rail i).
+    (GPU to its nearest NIC, NIC i to the leaf switch of rail i);
+``pairs``
+    devices of a host straight to each other: ``pairs`` lists both indices and how many links join them, and without
+    a list every pair has one (the cube mesh of a DGX-1, the full mesh of an MI300X).
 
 So a file of twenty lines describes the cluster at any number of hosts.
 """
@@ -18,16 +21,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from simulator.errors import InputError, UnknownNameError
 from simulator.units import Bandwidth, Duration
 from simulator.world.catalog import Accelerator, Number, accelerator, number
 from simulator.world.document import Section, convert, data_directory, find, read_mapping
 
-__all__ = ["DEVICE", "Cluster", "LinkKind", "LinkOverride", "NodeKind", "load_cluster", "shipped_clusters"]
+__all__ = [
+    "DEVICE",
+    "NCCL_ALGORITHMS",
+    "NCCL_PROTOCOLS",
+    "Cluster",
+    "Forced",
+    "Library",
+    "LinkKind",
+    "LinkOverride",
+    "NodeKind",
+    "Technology",
+    "load_cluster",
+    "shipped_clusters",
+    "technology_of",
+]
 
 DEVICE = "device"
 """Name of the node kind that ranks sit on."""
@@ -35,6 +52,28 @@ DEVICE = "device"
 Scope = Literal["host", "pod", "cluster"]
 _SCOPES = ("host", "pod", "cluster")
 Count = Annotated[int, Meta(ge=1)]
+
+Technology = Literal["nvlink", "xgmi", "pcie", "infiniband", "roce", "efa", "tcp", "other"]
+"""What a link is, for libraries that treat kinds differently."""
+
+Library = Literal["nccl", "rccl", "ring", "recursive_doubling", "hierarchical"]
+"""What carries out collectives: a communication library as it behaves, or one textbook algorithm at all sizes."""
+
+
+NCCL_ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
+NCCL_PROTOCOLS = ("ll", "ll128", "simple")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forced:
+    """What a user prescribes to NCCL instead of its tuner's choice."""
+
+    algorithm: str | None = None
+    protocol: str | None = None
+    channels: int | None = None
+    """Of rings and trees."""
+    sharp: bool = False
+    """Switches of the network reduce (CollNet)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +91,12 @@ class LinkKind:
     """Links that play the same part; every link has two directions of equal bandwidth."""
 
     name: str
+    technology: Technology
     ends: tuple[str, str]
     """Lower node kind, upper node kind."""
-    wiring: Literal["all", "spread"]
+    wiring: Literal["all", "spread", "pairs"]
+    pairs: tuple[tuple[int, int, int], ...] = ()
+    """Of ``pairs``: two devices and the number of links between them."""
     nominal: Number
     """Bandwidth of one link in one direction [B/s], before efficiency."""
     efficiency: Number | None
@@ -86,6 +128,10 @@ class Cluster:
     nodes: tuple[NodeKind, ...]
     links: tuple[LinkKind, ...]
     """Lower kinds first."""
+    library: Library = "nccl"
+    """What carries out collectives unless the scenario says otherwise."""
+    cpu: Literal["intel", "amd", "arm"] = "intel"
+    """Vendor of the hosts' CPUs; NCCL reckons with slower proxies on AMD's."""
 
     @property
     def ranks(self) -> int:
@@ -96,6 +142,11 @@ class Cluster:
     def pods(self) -> int:
         """Pods that the hosts fill."""
         return -(-self.hosts // self.hosts_per_pod)
+
+    @property
+    def direct(self) -> LinkKind | None:
+        """Links that join the devices of a host in pairs; None where a switch does."""
+        return next((link for link in self.links if link.wiring == "pairs"), None)
 
     def node(self, name: str) -> NodeKind:
         """Return the node kind called *name*."""
@@ -121,9 +172,11 @@ class LinkSection(Section):
 
     name: str
     ends: tuple[str, str]
-    wiring: Literal["all", "spread"]
+    wiring: Literal["all", "spread", "pairs"]
     bandwidth: dict[str, Any]
     latency: dict[str, Any]
+    technology: Technology | None = None
+    pairs: list[tuple[int, int, Count]] = field(default_factory=list)
     efficiency: dict[str, Any] | None = None
 
 
@@ -137,6 +190,8 @@ class ClusterSection(Section):
     links: Annotated[list[LinkSection], Meta(min_length=1)]
     hosts: Count = 1
     hosts_per_pod: Count | None = None
+    library: Library = "nccl"
+    cpu: Literal["intel", "amd", "arm"] = "intel"
 
 
 class LinkOverride(Section):
@@ -171,6 +226,7 @@ def load_cluster(
     _check_names([link.name for link in section.links], "links", path)
     links = tuple(_link(section.name, link, [node.name for node in nodes], path) for link in section.links)
     _check_order(links, nodes, path)
+    _check_pairs(links, nodes, path)
     return Cluster(
         name=section.name,
         title=section.title,
@@ -180,6 +236,8 @@ def load_cluster(
         hosts_per_pod=section.hosts_per_pod or hosts or section.hosts,
         nodes=nodes,
         links=_overridden(links, overrides or {}, beside),
+        library=section.library,
+        cpu=section.cpu,
     )
 
 
@@ -212,12 +270,20 @@ def _link(cluster: str, section: LinkSection, nodes: list[str], path: Path) -> L
     name = f"{cluster}.{section.name}"
     return LinkKind(
         name=section.name,
+        technology=section.technology or technology_of(section.name),
         ends=section.ends,
         wiring=section.wiring,
+        pairs=tuple(section.pairs),
         nominal=number(section.bandwidth, "B/s", f"{name}.bandwidth", path),
         efficiency=number(section.efficiency, "", f"{name}.efficiency", path) if section.efficiency else None,
         latency=number(section.latency, "s", f"{name}.latency", path),
     )
+
+
+def technology_of(name: str) -> Technology:
+    """Read it off the name of the link: ``nvlink`` and ``pcie`` say what they are."""
+    known: tuple[Technology, ...] = get_args(Technology)
+    return next((item for item in known if item in name), "other")
 
 
 def _check_order(links: tuple[LinkKind, ...], nodes: tuple[NodeKind, ...], path: Path) -> None:
@@ -233,6 +299,24 @@ def _check_order(links: tuple[LinkKind, ...], nodes: tuple[NodeKind, ...], path:
                 remedy=remedy,
             )  # fmt: skip
         reached.add(upper)
+
+
+def _check_pairs(links: tuple[LinkKind, ...], nodes: tuple[NodeKind, ...], path: Path) -> None:
+    devices = next((node.count for node in nodes if node.name == DEVICE), 0)
+    for link in links:
+        key = f"links.{link.name}"
+        if (link.wiring == "pairs") != (link.ends == (DEVICE, DEVICE)):
+            remedy = "write ends: [device, device] with wiring: pairs"
+            raise InputError(
+                "only devices are wired in pairs", file=path, key=f"{key}.ends", value=link.ends, remedy=remedy
+            )
+        if link.pairs and link.wiring != "pairs":
+            raise InputError("needs wiring: pairs", file=path, key=f"{key}.pairs", value=list(link.pairs))
+        for pair in link.pairs:
+            first, second, _ = pair
+            if not (0 <= first < devices and 0 <= second < devices and first != second):
+                remedy = f"name two of the devices 0 to {devices - 1}"
+                raise InputError("no such pair", file=path, key=f"{key}.pairs", value=list(pair), remedy=remedy)
 
 
 def _overridden(

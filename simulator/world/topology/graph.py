@@ -16,7 +16,7 @@ import networkx as nx
 from simulator.errors import NoRouteError
 from simulator.world.topology.cluster import DEVICE, Cluster, LinkKind, NodeKind
 
-__all__ = ["device", "graph", "kind_of_link", "routes", "sample"]
+__all__ = ["Node", "device", "graph", "kind_of_link", "pair_count", "routes", "sample"]
 
 Node = tuple[str, int, int]
 """Kind, number of its host, pod or cluster, index in there."""
@@ -41,6 +41,9 @@ def graph(cluster: Cluster, hosts: Iterable[int] | None = None) -> nx.DiGraph[No
             built.add_node((DEVICE, host, index), kind="device")
     for link in cluster.links:
         lower, upper = (cluster.node(end) for end in link.ends)
+        if link.wiring == "pairs":
+            _add_pairs(built, link)
+            continue
         for node in [node for node in built if node[0] == lower.name]:
             place = _place(node, lower, upper, cluster)
             for index in _uppers(node[2], lower, upper, link):
@@ -57,11 +60,33 @@ def graph(cluster: Cluster, hosts: Iterable[int] | None = None) -> nx.DiGraph[No
     return built
 
 
+def _add_pairs(built: nx.DiGraph[Node], link: LinkKind) -> None:
+    """Join devices of a host straight to each other; several links between two are one of their sum."""
+    devices = [node for node in built if node[0] == DEVICE]
+    for tail, head in ((a, b) for a in devices for b in devices if a != b and a[1] == b[1]):
+        count = pair_count(link, tail[2], head[2])
+        if count:
+            kind = f"{link.name}:{tail[2]}>{head[2]}"
+            built.add_edge(tail, head, kind=kind, bandwidth=count * link.bandwidth, latency=link.latency.value)
+
+
+def pair_count(link: LinkKind, first: int, second: int) -> int:
+    """Links of a kind wired in pairs that join two devices of a host."""
+    if not link.pairs:
+        return 1
+    return sum(count for a, b, count in link.pairs if {a, b} == {first, second})
+
+
 def sample(cluster: Cluster) -> nx.DiGraph[Node]:
     """Build the quotient: few hosts, each link with ``members``, its number in the whole cluster."""
     built = graph(cluster, sample_hosts(cluster))
     for link in cluster.links:
         lower = cluster.node(link.ends[0])
+        if link.wiring == "pairs":
+            for edge in built.edges:
+                if built.edges[edge]["kind"].split(":")[0] == link.name:
+                    built.edges[edge]["members"] = cluster.hosts
+            continue
         containers = {"host": cluster.hosts, "pod": cluster.pods, "cluster": 1}[lower.per]
         for tail in link.ends:
             kind = kind_of_link(link, tail)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import yaml
 
 from simulator.world.catalog import Basis
+from simulator.world.topology.cluster import Technology
 
 __all__ = ["Figure", "Layout", "Link", "Node", "bandwidth", "cluster_text", "latency"]
 
@@ -64,19 +65,24 @@ class Link:
 
     name: str
     ends: tuple[str, str]
-    wiring: Literal["all", "spread"]
+    wiring: Literal["all", "spread", "pairs"]
     bandwidth: Figure
     latency: Figure
     efficiency: Figure | None = None
+    technology: Technology = "other"
+    pairs: tuple[tuple[int, int, int], ...] = ()
 
     def entry(self) -> dict[str, Any]:
         """As it is written in the file."""
-        entry = {
+        entry: dict[str, Any] = {
             "name": self.name,
+            "technology": self.technology,
             "ends": list(self.ends),
             "wiring": self.wiring,
             "bandwidth": self.bandwidth.entry(),
         }
+        if self.pairs:
+            entry["pairs"] = [list(pair) for pair in self.pairs]
         if self.efficiency:
             entry["efficiency"] = self.efficiency.entry()
         return entry | {"latency": self.latency.entry()}

@@ -17,7 +17,7 @@ import networkx as nx
 
 from simulator.errors import InputError
 from simulator.world.catalog import Number
-from simulator.world.topology.cluster import DEVICE, Cluster, LinkKind, NodeKind, load_cluster
+from simulator.world.topology.cluster import DEVICE, Cluster, LinkKind, NodeKind, load_cluster, technology_of
 from simulator.world.topology.graph import graph
 from simulator.world.topology.imported.inventory import Inventory, Nic, ScaleUp, rails
 from simulator.world.topology.imported.layout import Figure, Layout, Link, Node, bandwidth, latency
@@ -246,6 +246,7 @@ def _ordered(content: _Content, per: Mapping[str, Per]) -> list[LinkKind] | None
 def _kind(name: str, ends: tuple[str, str], width: float, delay: float) -> LinkKind:
     return LinkKind(
         name=name,
+        technology=technology_of(name),
         ends=ends,
         wiring="all",
         nominal=Number(value=width, name=name, unit="B/s", basis="published"),
@@ -264,6 +265,7 @@ def _written(content: _Content, nodes: Sequence[NodeKind], links: Sequence[LinkK
             Link(
                 name=link.name,
                 ends=link.ends,
+                technology=link.technology,
                 wiring=link.wiring,
                 bandwidth=figure(bandwidth(link.nominal.value)),
                 latency=figure(latency(link.latency.value)),

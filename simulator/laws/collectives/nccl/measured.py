@@ -1,0 +1,87 @@
+r"""What measured times need beyond the tuner's estimate.
+
+The tuner chooses well and predicts optimistically: by 5 to 10 % on H100, 10 to 30 % on A100.  Three things are missing.
+
+* *A local pass.*  The kernel of an out-of-place all-gather also copies the rank's own part, that of a reduce-scatter
+  and an all-reduce ends with a pass that reduces and stores without sending (NCCL ``src/device/all_gather.h``,
+  ``reduce_scatter.h``, ``all_reduce.h``).  The same threads do it before or after they send, so it adds
+
+  .. math:: \frac{S}{n} \cdot \frac{1}{C}
+
+  with C the rate at which they copy.  It explains why bus bandwidth grows with the number of ranks n.
+* *Calls and messages* take longer than NCCL's constants by a few microseconds that depend on the generation.
+* *NVLS* sets up each rank of a host as its chunks begin to flow; below 8 MiB there are fewer of them.
+* *Trees between hosts* take twice NCCL's constant for a network step (all-reduces of 4 to 32 hosts of 8 H100 under
+  ``NCCL_ALGO=NVLSTree``), and under LL and LL128 reach 0.7 of their bandwidth (the
+  same hosts, and 2 hosts of 8 A100, 1 to 16 MiB).
+
+The numbers are those of :class:`simulator.world.catalog.Adjustment`, one set per generation of GPUs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from simulator.laws.collectives.base import CollectiveKind
+from simulator.laws.collectives.nccl.graphs import System, ring_steps
+from simulator.laws.collectives.nccl.latency import hop_between, hop_inside, levels
+from simulator.laws.collectives.nccl.tuning import Estimate, estimate
+from simulator.world.catalog import Adjustment
+
+__all__ = ["Cost", "cost"]
+
+TREE_STEP = 2.0
+"""Time of a network step of a tree over NCCL's constant."""
+NVLS_FULL = 8 * 2**20
+"""Payload from which NVLS has all its chunks in flight [B]."""
+FLAGGED_TREE = 0.7
+"""Bandwidth of trees between hosts under LL and LL128 over NCCL's estimate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a collective takes if links are fast enough."""
+
+    latency: float
+    """Before and between bytes [s]."""
+    kernel: float
+    """While bytes flow [s]."""
+    local: float = 0.0
+    """Of the pass over the own part [s]."""
+
+
+def cost(kind: CollectiveKind, payload: float, system: System, chosen: Estimate, adjustment: Adjustment) -> Cost:
+    """Latency and kernel time of *chosen*, as measured."""
+    if chosen.algorithm in ("nvls", "nvls_tree"):
+        return _nvls(kind, payload, system, chosen, adjustment)
+    latency = chosen.latency + _calls(kind, system, chosen, adjustment)
+    # between hosts the network is what limits, and its efficiency is the link's
+    speed = chosen.bandwidth * (adjustment.efficiency.value if system.hosts == 1 else 1.0)
+    if chosen.algorithm == "tree" and system.hosts > 1:
+        latency += (TREE_STEP - 1) * 2 * levels(system) * hop_between(system, "tree", chosen.protocol)
+        speed *= 1.0 if chosen.protocol == "simple" else FLAGGED_TREE
+    passes = chosen.algorithm == "ring" and chosen.protocol == "simple" and kind not in ("broadcast", "reduce")
+    return Cost(latency, payload / speed, payload / system.ranks / adjustment.copy.value if passes else 0.0)
+
+
+def _calls(kind: CollectiveKind, system: System, chosen: Estimate, adjustment: Adjustment) -> float:
+    messages = float(ring_steps(kind, system.ranks)) if chosen.algorithm == "ring" else 0.0
+    if chosen.protocol == "simple":
+        return adjustment.simple_call.value + messages * adjustment.simple_message.value
+    if chosen.protocol == "ll128":
+        return messages * adjustment.ll128_message.value
+    return adjustment.ll_call.value + messages * adjustment.ll_message.value
+
+
+def _nvls(kind: CollectiveKind, payload: float, system: System, chosen: Estimate, adjustment: Adjustment) -> Cost:
+    graph = system.graphs[chosen.algorithm]
+    # on one host the tuner also applies a bandwidth between hosts, which measured all-reduces exceed
+    inter = graph.inter if system.hosts > 1 else math.inf
+    real = replace(graph, intra=graph.intra * adjustment.nvls_efficiency.value, inter=inter)
+    found = estimate(kind, payload, replace(system, graphs={chosen.algorithm: real}), chosen.algorithm, "simple")
+    assert found is not None
+    inside = hop_inside(system, chosen.algorithm, "simple")
+    latency = inside + TREE_STEP * (found.latency - inside)
+    latency += system.per_host * adjustment.nvls_rank.value * min(1.0, payload / NVLS_FULL)
+    return Cost(latency, payload / found.bandwidth)
