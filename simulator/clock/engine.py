@@ -41,8 +41,8 @@ def simulate(ready: Stage) -> Timeline:
         Some operation can never start: ranks issue different collectives, or wait for each other in a circle.
     """
     env = simpy.Environment()
-    network = Network(env, ready.links)
-    only = len(ready.members) == 1
+    network = Network(env, ready.links, ready.changes, ready.rivals)
+    only = len(ready.members) == 1 and not (ready.changes or ready.rivals)
     communicators = [_Communicator(env, network, members, nothing_shares=only) for members in ready.members]
     players = [_Player(env, rank_class, communicators) for rank_class in ready.classes]
     env.run()

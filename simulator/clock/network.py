@@ -1,17 +1,20 @@
 """Links shared by the transfers in flight.
 
 Between two changes every transfer progresses at a constant max-min fair rate
-(:mod:`simulator.laws.fairness`); rates change only when a transfer starts or ends.  SimPy cannot cancel a timeout,
-so each allotment of rates has a number, and a timer that belongs to an older allotment does nothing when it rings.
+(:mod:`simulator.laws.fairness`); rates change only when a transfer starts or ends, or a link changes.  SimPy cannot
+cancel a timeout, so each allotment of rates has a number, and a timer that belongs to an older allotment does nothing
+when it rings.  Rivals are transfers of others that never end.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import simpy
 
+from simulator.clock.stage import Change
 from simulator.laws.collectives.fabric import Link, Phase
 from simulator.laws.fairness import max_min_rates
 
@@ -34,7 +37,9 @@ class _Transfer:
 class Network:
     """Carries phases over links."""
 
-    def __init__(self, env: simpy.Environment, links: Sequence[Link]) -> None:
+    def __init__(
+        self, env: simpy.Environment, links: Sequence[Link], changes: Sequence[Change] = (), rivals: Sequence[int] = ()
+    ) -> None:
         self.carried = [0.0] * len(links)
         """Bytes given to each link so far."""
         self._env = env
@@ -43,6 +48,24 @@ class Network:
         self._settled_at = 0.0
         self._allotment = 0
         self._rates: dict[tuple[int, ...], tuple[list[float], list[Phase]]] = {}
+        self._rivals = [((link, 1.0),) for link in rivals]
+        self._alone_is_known = not (changes or rivals)
+        for change in changes:
+            self._foresee(change)
+
+    def _foresee(self, change: Change) -> None:
+        if not change.at:
+            self._capacity[change.link] = change.bandwidth
+            return
+        timer = self._env.timeout(change.at, value=change)
+        timer.callbacks.append(self._on_change)
+
+    def _on_change(self, timer: Any) -> None:
+        change: Change = timer.value
+        self._settle()
+        self._capacity[change.link] = change.bandwidth
+        self._rates.clear()
+        self._allot()
 
     def count(self, phases: Iterable[Phase]) -> None:
         """Book the bytes of *phases* on their links."""
@@ -70,20 +93,22 @@ class Network:
         self._allotment += 1
         for transfer, rate in zip(self._in_flight, self._fair_rates(), strict=True):
             transfer.rate = rate
-        if self._in_flight:
-            first_end = min(max(0.0, transfer.remaining) / transfer.rate for transfer in self._in_flight)
+        moving = [transfer for transfer in self._in_flight if transfer.rate > 0]  # the others wait for a failed link
+        if moving:
+            first_end = min(max(0.0, transfer.remaining) / transfer.rate for transfer in moving)
             timer = self._env.timeout(first_end, value=self._allotment)
             timer.callbacks.append(self._on_timer)
 
     def _fair_rates(self) -> list[float]:
-        if len(self._in_flight) == 1:
+        if len(self._in_flight) == 1 and self._alone_is_known:
             return [self._in_flight[0].phase.rate]
         key = tuple(id(transfer.phase) for transfer in self._in_flight)
         if key not in self._rates:
             phases = [transfer.phase for transfer in self._in_flight]  # kept, so that no other gets their identity
             own = len(self._capacity)  # links of their own keep kernels from being faster than they are alone
             usage = [(*phase.usage, (own + index, 1.0)) for index, phase in enumerate(phases)]
-            self._rates[key] = max_min_rates(usage, [*self._capacity, *(phase.rate for phase in phases)]), phases
+            rates = max_min_rates([*usage, *self._rivals], [*self._capacity, *(phase.rate for phase in phases)])
+            self._rates[key] = rates[: len(phases)], phases
         return self._rates[key][0]
 
     def _on_timer(self, timer: simpy.Event) -> None:

@@ -7,15 +7,17 @@ every kind of link as the whole cluster does; ``ranks: all`` makes each rank its
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from simulator.laws.collectives.base import Collective
 from simulator.laws.collectives.fabric import AbstractFabric, ClassFabric, FullFabric, Link, Phase
 from simulator.laws.collectives.library import library
 from simulator.laws.kernels import Kernel, kernel_time, rates
 from simulator.schedules.program import Program
+from simulator.world.conditions import Conditions, Fault
 from simulator.world.scenario import Scenario
 
-__all__ = ["RankClass", "Stage", "infinitely_fast_network", "stage"]
+__all__ = ["RankClass", "Stage", "infinitely_fast_network", "stage", "under"]
 
 NO_COMMUNICATOR = -1
 
@@ -35,6 +37,16 @@ class RankClass:
     """Which communicator a collective belongs to; ``NO_COMMUNICATOR`` for kernels."""
 
 
+class Change(NamedTuple):
+    """A link gets another bandwidth."""
+
+    at: float
+    """[s]"""
+    link: int
+    bandwidth: float
+    """[B/s]"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     """Everything an engine needs."""
@@ -43,6 +55,10 @@ class Stage:
     members: tuple[int, ...]
     """Rank classes that meet in each communicator."""
     links: tuple[Link, ...]
+    changes: tuple[Change, ...] = ()
+    """Of links during the step, in order of time."""
+    rivals: tuple[int, ...] = ()
+    """Links on which somebody else's transfer goes on all the time, once per transfer."""
 
 
 def stage(scenario: Scenario, program: Program) -> Stage:
@@ -55,16 +71,55 @@ def stage(scenario: Scenario, program: Program) -> Stage:
     """
     if scenario.all_ranks:
         fabric: AbstractFabric = FullFabric(scenario.cluster)
-        return _Casting(scenario, program, fabric).all_ranks()
-    by_class = ClassFabric(scenario.cluster)
-    by_class.check_routes()
-    return _Casting(scenario, program, by_class).one_class()
+        ready = _Casting(scenario, program, fabric).all_ranks()
+    else:
+        by_class = ClassFabric(scenario.cluster)
+        by_class.check_routes()
+        ready = _Casting(scenario, program, by_class).one_class()
+    return under(scenario.conditions, ready) if scenario.conditions else ready
+
+
+def under(conditions: Conditions, ready: Stage) -> Stage:
+    """Return *ready* with the traffic of others and the faults of *conditions*."""
+    taken = [sum(item.bandwidth for item in conditions.background if item.link == link.kind) for link in ready.links]
+    rivals = [
+        number
+        for number, link in enumerate(ready.links)
+        for item in conditions.background
+        for _ in range(item.transfers if item.link == link.kind else 0)
+    ]
+    changes = [
+        Change(at, number, (link.bandwidth - taken[number]) * _remaining(conditions, link, at))
+        for number, link in enumerate(ready.links)
+        for at in _moments(conditions, link)
+    ]
+    return replace(ready, changes=tuple(sorted(changes)), rivals=tuple(rivals))
+
+
+def _moments(conditions: Conditions, link: Link) -> list[float]:
+    """When *link* changes; at the start if anything is taken from it."""
+    ends = [moment for fault in conditions.faults if _hits(fault, link) for moment in (fault.start, fault.end)]
+    constant = [0.0] if any(item.bandwidth and item.link == link.kind for item in conditions.background) else []
+    return sorted({moment for moment in (*ends, *constant) if moment != float("inf")})
+
+
+def _remaining(conditions: Conditions, link: Link, at: float) -> float:
+    """Part of the bandwidth that faults leave *link* from *at* on; the worst of them counts."""
+    left = [fault.remaining for fault in conditions.faults if _hits(fault, link) and fault.start <= at < fault.end]
+    return min(left, default=1.0)
+
+
+def _hits(fault: Fault, link: Link) -> bool:
+    if fault.link != link.kind:
+        return False
+    # a kind stands for all of its links, and the slowest of them decides
+    return fault.place is None or not link.ends or (fault.lower, *fault.place) in link.ends
 
 
 def infinitely_fast_network(ready: Stage) -> Stage:
     """Return the same stage on which collectives take no time."""
     classes = tuple(replace(item, phases=((),) * len(item.phases)) for item in ready.classes)
-    return replace(ready, classes=classes)
+    return replace(ready, classes=classes, changes=(), rivals=())
 
 
 class _Casting:

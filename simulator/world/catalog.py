@@ -18,8 +18,8 @@ from simulator.units import quantity
 from simulator.world.document import Section, convert, data_directory, read_mapping
 
 __all__ = [
-    "Accelerator", "Adjustment", "Basis", "Generation", "Host", "Number", "accelerator", "adjustment", "number",
-    "python_host", "sources",
+    "Accelerator", "Adjustment", "Basis", "Generation", "Host", "Number", "accelerator", "adjustment",
+    "network_number", "number", "python_host", "sources",
 ]  # fmt: skip
 
 Basis = Literal["datasheet", "measured", "published", "derived", "assumed", "chosen"]
@@ -224,6 +224,14 @@ def adjustment(generation: Generation) -> Adjustment:
             for item in fields(Adjustment)
         }
     )
+
+
+@cache
+def network_number(technology: str, what: Literal["efficiency", "latency"]) -> Number:
+    """Load what ``topologies/libraries/networks.yaml`` says of links of *technology*."""
+    path = data_directory("topologies") / "libraries" / "networks.yaml"
+    raw = read_mapping(path)[technology][what]
+    return number(raw, "s" if what == "latency" else "", f"networks.{technology}.{what}", path)
 
 
 class AcceleratorSection(Section):

@@ -6,8 +6,8 @@ cross-reference.  What it returns can be simulated; what cannot be is refused he
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -16,6 +16,7 @@ from msgspec import Meta, field
 from simulator.errors import InputError, UnknownNameError
 from simulator.units import Duration, FlopRate, Price
 from simulator.world.catalog import Accelerator, Host, python_host
+from simulator.world.conditions import BackgroundSection, Conditions, FaultSection, read_conditions
 from simulator.world.document import Section, convert, find, parse_mapping, read_mapping
 from simulator.world.mesh import Mesh
 from simulator.world.model.explicit import LayerSection, explicit
@@ -31,9 +32,11 @@ from simulator.world.topology.cluster import (
     Count,
     Forced,
     LinkOverride,
+    Placement,
     load_cluster,
 )
 from simulator.world.topology.cluster import Library as LibraryName
+from simulator.world.topology.fabrics import read_fabric, with_fabric
 from simulator.world.training import ELEMENT_BYTES, Training
 
 __all__ = ["NcclSection", "Scenario", "Variant", "forced", "load_scenario"]
@@ -84,6 +87,12 @@ class TopologySection(Section):
     algorithm: str | None = None
     """A :data:`~simulator.world.topology.cluster.Library`; default: the cluster's."""
     nccl: NcclSection = field(default_factory=NcclSection)
+    fabric: str | dict[str, Any] | None = None
+    """The network between hosts, see :class:`~simulator.world.topology.fabrics.FabricSection`; default: the file's."""
+    placement: Placement = "packed"
+    """How the hosts are spread over pods and zones."""
+    background: list[BackgroundSection] = field(default_factory=list)
+    faults: list[FaultSection] = field(default_factory=list)
 
 
 class ComputeSection(Section):
@@ -162,6 +171,8 @@ class Scenario:
     """What carries out collectives."""
     forced: Forced
     """What a user prescribes to it."""
+    conditions: Conditions
+    """Traffic and faults that are not ours."""
     achieved: float | None
     """Measured compute rate instead of the roofline [FLOP/s]."""
     launch_time: float
@@ -250,6 +261,7 @@ def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
         cluster=cluster,
         library=_library(section.topology.algorithm, cluster, file),
         forced=forced(section.topology.nccl, file),
+        conditions=read_conditions(section.topology.background, section.topology.faults, cluster, file),
         achieved=None if section.compute.achieved is None else float(section.compute.achieved),
         launch_time=float(section.host.launch_time or 0.0),
         host=_host(section.host),
@@ -302,7 +314,17 @@ def _cluster(section: TopologySection, file: Path) -> Cluster:
         accelerators_per_host=section.accelerators_per_host,
         accelerator_name=section.accelerator,
         overrides=overrides,
+        on_fabric=_on_fabric(section.fabric, section.placement, file),
     )
+
+
+def _on_fabric(raw: str | dict[str, Any] | None, placement: Placement, file: Path) -> Callable[[Cluster], Cluster]:
+    section = read_fabric(raw, file)
+
+    def built(cluster: Cluster) -> Cluster:
+        return replace(with_fabric(cluster, section) if section else cluster, placement=placement)
+
+    return built
 
 
 def _library(name: str | None, cluster: Cluster, file: Path) -> LibraryName:

@@ -27,7 +27,7 @@ def test_recording_a_70b_step_costs_no_more_than_replaying_it(scenario, name):
     job = prepared(scenario, 1e9)
     program = first_step(job, variant.policy)
     ready = stage(scenario, program)
-    assert fastest(lambda: first_step(job, variant.policy)) <= 1.3 * fastest(lambda: simulate(ready))
+    assert fastest(lambda: first_step(job, variant.policy)) <= 1.5 * fastest(lambda: simulate(ready))
 
 
 @pytest.mark.parametrize("name", ["zero2 deepspeed", "zero3 deepspeed", "fsdp2"])

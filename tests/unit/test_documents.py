@@ -16,12 +16,12 @@ from simulator.explore import compare
 from simulator.readings.exposure import CAUSES
 from simulator.readings.report import Result
 from simulator.units import readable
-from simulator.world import catalog, scenario
+from simulator.world import catalog, conditions, scenario
 from simulator.world.catalog import accelerator
 from simulator.world.document import data_directory
 from simulator.world.model.explicit import LayerSection
 from simulator.world.scenario import load_scenario
-from simulator.world.topology import cluster
+from simulator.world.topology import cluster, fabrics
 from simulator.world.topology.cluster import load_cluster
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +40,9 @@ SECTIONS = {
         "`topology`": scenario.TopologySection,
         "`topology.links`": cluster.LinkOverride,
         "`topology.nccl`": scenario.NcclSection,
+        "`topology.fabric`": fabrics.FabricSection,
+        "`topology.background`": conditions.BackgroundSection,
+        "`topology.faults`": conditions.FaultSection,
         "`compute`": scenario.ComputeSection,
         "`host`": scenario.HostSection,
         "`prices`": scenario.PriceSection,

@@ -29,8 +29,9 @@ from simulator.laws.collectives.rings import devices_of, host_rings
 from simulator.world.mesh import Group
 from simulator.world.topology.cluster import Cluster
 from simulator.world.topology.graph import Node, device, graph, routes, sample
+from simulator.world.topology.placement import partners, sample_hosts, staying
 
-__all__ = ["AbstractFabric", "ClassFabric", "FullFabric", "Link", "Phase"]
+__all__ = ["AbstractFabric", "ClassFabric", "FullFabric", "Link", "Phase", "farthest_host"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,8 @@ class Link:
     """Name of its :class:`~simulator.world.topology.cluster.LinkKind`."""
     bandwidth: float
     """[B/s]"""
+    ends: tuple[Node, ...] = ()
+    """The nodes it joins; empty for a kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,10 +128,9 @@ class ClassFabric(AbstractFabric):
         cluster = self._cluster
         if cluster.accelerators_per_host > 1:
             self._inside()
-        if min(cluster.hosts, cluster.hosts_per_pod) > 1:
-            self._route(1, 0)
-        if cluster.pods > 1:
-            self._route(cluster.hosts_per_pod, 0)
+        for host in sample_hosts(cluster):
+            if host:
+                self._route(host, 0)
 
     def phase(self, exchange: Exchange, ranks: Sequence[int] = ()) -> Phase:
         carried: dict[int, float] = defaultdict(float)
@@ -150,11 +152,11 @@ class ClassFabric(AbstractFabric):
         if send.hosts == 0:
             yield 1.0, self._inside() if self._cluster.direct is None else self._pairs(send.devices, group)
             return
-        stay = _staying(send.hosts, _hosts_per_pod(group, self._cluster), group.hosts)
-        if stay > 0:
-            yield stay, self._route(1, 0)
-        if stay < 1:
-            yield 1 - stay, self._route(self._cluster.hosts_per_pod, 0)
+        within_pod, within_zone = staying(self._cluster, send.hosts, group.host_stride, group.hosts)
+        shares = (within_pod, within_zone - within_pod, 1 - within_zone)
+        for share, host in zip(shares, partners(self._cluster), strict=True):
+            if share > 0 and host is not None:
+                yield share, self._route(host, 0)
 
     def _inside(self) -> _Route:
         return self._route(0, 1)
@@ -180,8 +182,7 @@ class ClassFabric(AbstractFabric):
         return self._hops[first, second]
 
     def _farthest(self, group: Group) -> _Route:
-        within_pod = group.hosts <= _hosts_per_pod(group, self._cluster)
-        return self._route(1 if within_pod else self._cluster.hosts_per_pod, 0)
+        return self._route(farthest_host(group, self._cluster), 0)
 
     def _route(self, host: int, index: int) -> _Route:
         """Route from the first device to device *index* of host *host*."""
@@ -209,7 +210,7 @@ class FullFabric(AbstractFabric):
         edges = sorted(self._graph.edges)
         data = [self._graph.edges[edge] for edge in edges]
         self.links = tuple(
-            Link(name=_edge_name(edge), kind=_kind(item["kind"]), bandwidth=item["bandwidth"])
+            Link(name=_edge_name(edge), kind=_kind(item["kind"]), bandwidth=item["bandwidth"], ends=edge)
             for edge, item in zip(edges, data, strict=True)
         )
         self._number = {edge: index for index, edge in enumerate(edges)}
@@ -246,10 +247,8 @@ class FullFabric(AbstractFabric):
         if exchange.host_steps:
             latency += exchange.host_steps * self._route(members[0], members[1]).latency
         if exchange.network_steps:
-            pod = _hosts_per_pod(group, self._cluster)
-            farthest = 1 if group.hosts <= pod else pod
-            route = self._route(members[0], members[farthest * group.ranks_per_host])
-            latency += exchange.network_steps * route.latency
+            firsts = members[group.ranks_per_host :: group.ranks_per_host]
+            latency += exchange.network_steps * max(self._route(members[0], other).latency for other in firsts)
         return latency
 
     def _route(self, source: int, target: int) -> _Route:
@@ -270,19 +269,12 @@ def _all_pairs(members: Sequence[int]) -> list[tuple[tuple[int, int], float]]:
     return [(pair, 1 / (len(members) - 1)) for pair in pairs]
 
 
-def _hosts_per_pod(group: Group, cluster: Cluster) -> int:
-    return max(1, cluster.hosts_per_pod // group.host_stride)
-
-
-def _staying(offset: int | None, pod: int, hosts: int) -> float:
-    """Fraction of the group's hosts whose partner *offset* hosts on (None: all others) stands in the same pod."""
-    if hosts <= pod:
-        return 1.0
-    mean_pod = hosts / -(-hosts // pod)  # the last pod may be filled only in part
-    if offset is None:
-        return (mean_pod - 1) / (hosts - 1)
-    shortest = min(offset % hosts, -offset % hosts)
-    return max(0.0, mean_pod - shortest) / mean_pod
+def farthest_host(group: Group, cluster: Cluster) -> int:
+    """Return a host as far from the first as the members of *group* get: in its pod, zone, or beyond."""
+    within_pod, within_zone = staying(cluster, None, group.host_stride, group.hosts)
+    found = partners(cluster)
+    near = [found.pod, found.zone if within_pod < 1 else None, found.beyond if within_zone < 1 else None]
+    return next((host for host in reversed(near) if host is not None), 0)
 
 
 def _peers(send: Send, position: int, group: Group) -> Iterator[tuple[float, int]]:

@@ -1,8 +1,8 @@
 """What a cluster is made of: kinds of nodes and how kinds are wired.
 
-A cluster is a set of equal hosts.  Hosts stand in pods (hosts that share first-level switches), pods in the cluster.
-A node kind says how many such nodes there are *per* host, pod or cluster; a link kind says which kinds it joins and
-how it is wired:
+A cluster is a set of equal hosts.  Hosts stand in pods (hosts that share first-level switches), pods in zones (pods
+that share second-level switches), zones in the cluster.  A node kind says how many such nodes there are *per* host,
+pod, zone or cluster; a link kind says which kinds it joins and how it is wired:
 
 ``all``
     every node of the lower kind to every node of the upper kind in reach;
@@ -18,7 +18,7 @@ So a file of twenty lines describes the cluster at any number of hosts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -40,6 +40,8 @@ __all__ = [
     "LinkKind",
     "LinkOverride",
     "NodeKind",
+    "Placement",
+    "Scope",
     "Technology",
     "load_cluster",
     "shipped_clusters",
@@ -49,12 +51,14 @@ __all__ = [
 DEVICE = "device"
 """Name of the node kind that ranks sit on."""
 
-Scope = Literal["host", "pod", "cluster"]
-_SCOPES = ("host", "pod", "cluster")
+Scope = Literal["host", "pod", "zone", "cluster"]
+_SCOPES = ("host", "pod", "zone", "cluster")
 Count = Annotated[int, Meta(ge=1)]
 
 Technology = Literal["nvlink", "xgmi", "pcie", "infiniband", "roce", "efa", "tcp", "other"]
 """What a link is, for libraries that treat kinds differently."""
+
+Placement = Literal["packed", "scattered"]
 
 Library = Literal["nccl", "rccl", "ring", "recursive_doubling", "hierarchical"]
 """What carries out collectives: a communication library as it behaves, or one textbook algorithm at all sizes."""
@@ -125,9 +129,13 @@ class Cluster:
     accelerators_per_host: int
     """Devices in use on each host."""
     hosts_per_pod: int
+    hosts_per_zone: int
+    """A multiple of the hosts of a pod."""
     nodes: tuple[NodeKind, ...]
     links: tuple[LinkKind, ...]
     """Lower kinds first."""
+    placement: Placement = "packed"
+    """How the job's hosts are spread over pods and zones."""
     library: Library = "nccl"
     """What carries out collectives unless the scenario says otherwise."""
     cpu: Literal["intel", "amd", "arm"] = "intel"
@@ -142,6 +150,15 @@ class Cluster:
     def pods(self) -> int:
         """Pods that the hosts fill."""
         return -(-self.hosts // self.hosts_per_pod)
+
+    def containers(self, scope: Scope) -> int:
+        """Hosts, pods, zones that there are, or one cluster."""
+        return {
+            "host": self.hosts,
+            "pod": self.pods,
+            "zone": -(-self.hosts // self.hosts_per_zone),
+            "cluster": 1,
+        }[scope]
 
     @property
     def direct(self) -> LinkKind | None:
@@ -190,6 +207,7 @@ class ClusterSection(Section):
     links: Annotated[list[LinkSection], Meta(min_length=1)]
     hosts: Count = 1
     hosts_per_pod: Count | None = None
+    hosts_per_zone: Count | None = None
     library: Library = "nccl"
     cpu: Literal["intel", "amd", "arm"] = "intel"
 
@@ -210,8 +228,11 @@ def load_cluster(
     accelerators_per_host: int | None = None,
     accelerator_name: str | None = None,
     overrides: Mapping[str, LinkOverride] | None = None,
+    on_fabric: Callable[[Cluster], Cluster] = lambda cluster: cluster,
 ) -> Cluster:
     """Load a cluster by catalogue name or path and fit it to a scenario.
+
+    *on_fabric* exchanges the network between hosts, see :mod:`simulator.world.topology.fabrics`.
 
     Raises
     ------
@@ -227,18 +248,31 @@ def load_cluster(
     links = tuple(_link(section.name, link, [node.name for node in nodes], path) for link in section.links)
     _check_order(links, nodes, path)
     _check_pairs(links, nodes, path)
-    return Cluster(
+    total = hosts or section.hosts
+    pod = section.hosts_per_pod or total
+    written = Cluster(
         name=section.name,
         title=section.title,
         accelerator=accelerator(accelerator_name or section.accelerator),
-        hosts=hosts or section.hosts,
+        hosts=total,
         accelerators_per_host=_devices(nodes, accelerators_per_host, path),
-        hosts_per_pod=section.hosts_per_pod or hosts or section.hosts,
+        hosts_per_pod=pod,
+        hosts_per_zone=_zone(section.hosts_per_zone, pod, total, path),
         nodes=nodes,
-        links=_overridden(links, overrides or {}, beside),
+        links=links,
         library=section.library,
         cpu=section.cpu,
     )
+    built = on_fabric(written)
+    return replace(built, links=_overridden(built.links, overrides or {}, beside))
+
+
+def _zone(zone: int | None, pod: int, hosts: int, path: Path) -> int:
+    """Hosts of a zone; the whole cluster, in full pods, unless the file says otherwise."""
+    if zone is not None and zone % pod:
+        remedy = f"use a multiple of {pod}"
+        raise InputError("a zone is made of whole pods", file=path, key="hosts_per_zone", value=zone, remedy=remedy)
+    return zone or -(-hosts // pod) * pod
 
 
 def shipped_clusters() -> list[Path]:

@@ -1,9 +1,9 @@
 """The cluster as a networkx directed graph.
 
 Equal hosts make most of a large cluster redundant.  :func:`graph` builds any subset of its hosts: all of them for
-drawing and for ``ranks: all``, or a *sample* - two hosts of the first pod and one of the second - that already holds
-every kind of route.  On the sample each link carries ``members``, the number of such links in the whole cluster, so
-nothing here grows with the number of GPUs.
+drawing and for ``ranks: all``, or a *sample* - two hosts of the first pod, one of the second, one of the second zone -
+that already holds every kind of route.  On the sample each link carries ``members``, the number of such links in the
+whole cluster, so nothing here grows with the number of GPUs.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from itertools import pairwise
 import networkx as nx
 
 from simulator.errors import NoRouteError
-from simulator.world.topology.cluster import DEVICE, Cluster, LinkKind, NodeKind
+from simulator.world.topology.cluster import DEVICE, Cluster, LinkKind, NodeKind, Scope
+from simulator.world.topology.placement import place_of, sample_hosts
 
 __all__ = ["Node", "device", "graph", "kind_of_link", "pair_count", "routes", "sample"]
 
 Node = tuple[str, int, int]
-"""Kind, number of its host, pod or cluster, index in there."""
+"""Kind, number of its host, pod, zone or cluster, index in there."""
 
 
 def device(cluster: Cluster, rank: int) -> Node:
@@ -45,7 +46,7 @@ def graph(cluster: Cluster, hosts: Iterable[int] | None = None) -> nx.DiGraph[No
             _add_pairs(built, link)
             continue
         for node in [node for node in built if node[0] == lower.name]:
-            place = _place(node, lower, upper, cluster)
+            place = node[1] if lower.per == upper.per else _place(cluster, node[1], lower.per, upper.per)
             for index in _uppers(node[2], lower, upper, link):
                 other = (upper.name, place, index)
                 built.add_node(other, kind=upper.kind)
@@ -87,7 +88,7 @@ def sample(cluster: Cluster) -> nx.DiGraph[Node]:
                 if built.edges[edge]["kind"].split(":")[0] == link.name:
                     built.edges[edge]["members"] = cluster.hosts
             continue
-        containers = {"host": cluster.hosts, "pod": cluster.pods, "cluster": 1}[lower.per]
+        containers = cluster.containers(lower.per)
         for tail in link.ends:
             kind = kind_of_link(link, tail)
             edges = [edge for edge in built.edges if built.edges[edge]["kind"] == kind]
@@ -95,12 +96,6 @@ def sample(cluster: Cluster) -> nx.DiGraph[Node]:
             for edge in edges:
                 built.edges[edge]["members"] = len(first) * containers
     return built
-
-
-def sample_hosts(cluster: Cluster) -> list[int]:
-    """Hosts that show every kind of route: two of the first pod, one of the second."""
-    candidates = {0, min(1, cluster.hosts_per_pod - 1), cluster.hosts_per_pod}
-    return sorted(host for host in candidates if host < cluster.hosts)
 
 
 def kind_of_link(link: LinkKind, tail: str) -> str:
@@ -125,14 +120,13 @@ def routes(built: nx.DiGraph[Node], source: Node, target: Node) -> Sequence[Sequ
         raise NoRouteError(f"no route from {names[0]} to {names[1]}", key="links", remedy=remedy) from None
 
 
-def _place(node: Node, lower: NodeKind, upper: NodeKind, cluster: Cluster) -> int:
-    """Number of the host, pod or cluster in which *node*'s upper neighbours stand."""
-    if lower.per == upper.per:
-        return node[1]
-    host_or_pod = node[1]
-    if lower.per == "host" and upper.per == "pod":
-        return host_or_pod // cluster.hosts_per_pod
-    return 0
+def _place(cluster: Cluster, number: int, lower: Scope, upper: Scope) -> int:
+    """Number of the *upper* container in which *lower* container *number* stands."""
+    if lower == "pod" and upper == "zone":
+        pods = -(-cluster.pods // cluster.containers("zone"))
+        packed = number * cluster.hosts_per_pod // cluster.hosts_per_zone
+        return packed if cluster.placement == "packed" else number // pods
+    return place_of(cluster, number, upper) if lower == "host" else 0
 
 
 def _uppers(index: int, lower: NodeKind, upper: NodeKind, link: LinkKind) -> range:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import networkx as nx
 
+from simulator.laws.collectives.fabric import farthest_host
 from simulator.laws.collectives.nccl.constants import HOP, Algorithm, Hop
 from simulator.laws.collectives.nccl.graphs import AMPERE, BLACKWELL, HOPPER, MICRO, VOLTA, Graph, System
 from simulator.laws.collectives.nccl.search import (
@@ -143,8 +144,7 @@ class SystemReader:
         """Links from a member to that of the next host, the farther kind if the group has both."""
         if group.hosts == 1:
             return []
-        pod = self._cluster.hosts_per_pod
-        host = 1 if pod > 1 and group.hosts * group.host_stride <= pod else min(pod, self._cluster.hosts - 1)
+        host = farthest_host(group, self._cluster)
         return self._links(device(self._cluster, 0), device(self._cluster, host * self._cluster.accelerators_per_host))
 
     def _links(self, source: Node, target: Node) -> list[Link]:

@@ -9,9 +9,11 @@ from typing import Any, Literal
 import yaml
 
 from simulator.world.catalog import Basis
-from simulator.world.topology.cluster import Technology
+from simulator.world.topology.cluster import Library, Scope, Technology
 
-__all__ = ["Figure", "Layout", "Link", "Node", "bandwidth", "cluster_text", "latency"]
+__all__ = ["Cpu", "Figure", "Layout", "Link", "Node", "bandwidth", "cluster_text", "latency"]
+
+Cpu = Literal["intel", "amd", "arm"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,7 @@ class Node:
 
     name: str
     kind: Literal["device", "switch", "nic"]
-    per: Literal["host", "pod", "cluster"]
+    per: Scope
     count: int
     note: str = ""
 
@@ -66,23 +68,24 @@ class Link:
     name: str
     ends: tuple[str, str]
     wiring: Literal["all", "spread", "pairs"]
+    technology: Technology
     bandwidth: Figure
     latency: Figure
     efficiency: Figure | None = None
-    technology: Technology = "other"
     pairs: tuple[tuple[int, int, int], ...] = ()
+    """Of ``wiring: pairs``: device, device, links."""
 
     def entry(self) -> dict[str, Any]:
         """As it is written in the file."""
         entry: dict[str, Any] = {
             "name": self.name,
             "technology": self.technology,
-            "ends": list(self.ends),
+            "ends": self.ends,
             "wiring": self.wiring,
-            "bandwidth": self.bandwidth.entry(),
         }
         if self.pairs:
-            entry["pairs"] = [list(pair) for pair in self.pairs]
+            entry["pairs"] = list(self.pairs)
+        entry["bandwidth"] = self.bandwidth.entry()
         if self.efficiency:
             entry["efficiency"] = self.efficiency.entry()
         return entry | {"latency": self.latency.entry()}
@@ -96,19 +99,35 @@ class Layout:
     links: tuple[Link, ...]
     hosts: int = 1
     hosts_per_pod: int | None = None
+    hosts_per_zone: int | None = None
+    library: Library = "nccl"
+    """What the format takes for granted."""
+    cpu: Cpu | None = None
+    """Vendor of the CPUs; None if the file does not say."""
     remarks: tuple[str, ...] = field(default=())
     """For the head of the file."""
 
 
 def cluster_text(layout: Layout, name: str, title: str, accelerator: str) -> str:
     """Return *layout* as the text of a cluster file."""
-    content: dict[str, Any] = {"name": name, "title": title, "accelerator": accelerator, "hosts": layout.hosts}
-    if layout.hosts_per_pod and layout.hosts_per_pod != layout.hosts:
-        content["hosts_per_pod"] = layout.hosts_per_pod
+    content: dict[str, Any] = {"name": name, "title": title, "accelerator": accelerator, "library": layout.library}
+    content |= {"cpu": layout.cpu} if layout.cpu else {}
+    content["hosts"] = layout.hosts
+    for key, hosts in (("hosts_per_pod", layout.hosts_per_pod), ("hosts_per_zone", layout.hosts_per_zone)):
+        content |= {key: hosts} if hosts and hosts != layout.hosts else {}
     content["nodes"] = [node.entry() for node in layout.nodes]
     content["links"] = [link.entry() for link in layout.links]
     head = "\n".join(
         textwrap.fill(remark, 118, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False)
         for remark in layout.remarks
     )
-    return head + "\n\n" + yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
+    return head + "\n\n" + yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes tuples on one line, as the catalogue does."""
+
+
+_Dumper.add_representer(
+    tuple, lambda dumper, row: dumper.represent_sequence("tag:yaml.org,2002:seq", row, flow_style=True)
+)

@@ -1,8 +1,10 @@
 """networkx' node-link JSON of our own graph: :func:`node_link` writes what :func:`read` reads.
 
-A node's id is a list of kind, number of its host, pod or cluster, and index in there, as
+A node's id is a list of kind, number of its host, pod, zone or cluster, and index in there, as
 :mod:`simulator.world.topology.graph` builds it.  Kinds and wiring are recognised by building the graph again: a file
-whose graph does not come out the same is refused.
+whose graph does not come out the same is refused.  What a graph cannot show - the library, the vendor of the CPUs, what
+a link is, how many links join a pair of devices - stands in attributes, and is left at its default where they are
+missing.
 """
 
 from __future__ import annotations
@@ -170,6 +172,7 @@ def _layout(content: _Content, raw: Mapping[str, Any]) -> Layout | None:
     bare = replace(
         load_cluster("flat"),  # for what a graph does not hold
         hosts=content.hosts, accelerators_per_host=content.devices, hosts_per_pod=pod, nodes=nodes,
+        hosts_per_zone=-(-content.hosts // pod) * pod,
     )  # fmt: skip
     wired: tuple[LinkKind, ...] = ()
     for link in links:
