@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from simulator.laws.collectives.base import Collective
+from simulator.laws.collectives.calibration import Pricing
 from simulator.laws.collectives.fabric import AbstractFabric, ClassFabric, FullFabric, Link, Phase
-from simulator.laws.collectives.library import library
 from simulator.laws.kernels import Kernel, kernel_time, rates
 from simulator.schedules.program import Program
 from simulator.world.conditions import Conditions, Fault
@@ -127,7 +127,7 @@ class _Casting:
 
     def __init__(self, scenario: Scenario, program: Program, fabric: AbstractFabric) -> None:
         self._scenario, self._program, self._fabric = scenario, program, fabric
-        self._library = library(scenario.cluster, scenario.library, scenario.forced)
+        self._pricing = Pricing(scenario.cluster, scenario.library, scenario.forced, fabric)
         at = rates(scenario.accelerator, scenario.training.precision, scenario.achieved)
         self._times = tuple(
             kernel_time(operation, at) if isinstance(operation, Kernel) else 0.0 for operation in program.operations
@@ -179,7 +179,6 @@ class _Casting:
         if not isinstance(operation, Collective):
             return ()
         if (index, communicator) not in self._priced:
-            exchanges = self._library.exchanges(operation)
             ranks = operation.group.members(rank) if self._scenario.all_ranks else ()
-            self._priced[index, communicator] = tuple(self._fabric.phase(exchange, ranks) for exchange in exchanges)
+            self._priced[index, communicator] = self._pricing.phases(operation, ranks)
         return self._priced[index, communicator]

@@ -6,17 +6,17 @@ cross-reference.  What it returns can be simulated; what cannot be is refused he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
 from simulator.errors import InputError, UnknownNameError
 from simulator.units import Duration, FlopRate, Price
 from simulator.world.catalog import Accelerator, Host, python_host
-from simulator.world.conditions import BackgroundSection, Conditions, FaultSection, read_conditions
+from simulator.world.conditions import Conditions, read_conditions
 from simulator.world.document import Section, convert, find, parse_mapping, read_mapping
 from simulator.world.mesh import Mesh
 from simulator.world.model.explicit import LayerSection, explicit
@@ -25,18 +25,9 @@ from simulator.world.model.huggingface import model_from_config
 from simulator.world.model.module import Model
 from simulator.world.policy.choice import Asked, Policy, VariantSection, chosen_policy
 from simulator.world.policy.deepspeed import DeepSpeedConfig
-from simulator.world.topology.cluster import (
-    NCCL_ALGORITHMS,
-    NCCL_PROTOCOLS,
-    Cluster,
-    Count,
-    Forced,
-    LinkOverride,
-    Placement,
-    load_cluster,
-)
+from simulator.world.topology.asked import NcclSection, TopologySection, asked_cluster, asked_library, forced
+from simulator.world.topology.cluster import Cluster, Count, Forced
 from simulator.world.topology.cluster import Library as LibraryName
-from simulator.world.topology.fabrics import read_fabric, with_fabric
 from simulator.world.training import ELEMENT_BYTES, Training
 
 __all__ = ["NcclSection", "Scenario", "Variant", "forced", "load_scenario"]
@@ -64,35 +55,6 @@ class TrainingSection(Section):
     """``full`` keeps only the input of each block and computes it again before its backward."""
     precision: Literal["bf16", "fp16", "fp32"] = "bf16"
     optimizer: Literal["adamw"] = "adamw"
-
-
-class NcclSection(Section):
-    """``topology.nccl``: what a user prescribes instead of the tuner's choice."""
-
-    algorithm: str | None = None
-    protocol: str | None = None
-    channels: Count | None = None
-    sharp: bool = False
-
-
-class TopologySection(Section):
-    """``topology``: a cluster of the catalogue or a file, fitted to the question."""
-
-    cluster: str
-    hosts: Count | None = None
-    accelerators_per_host: Count | None = None
-    accelerator: str | None = None
-    links: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What to change on which kind of link: see :class:`LinkOverride`."""
-    algorithm: str | None = None
-    """A :data:`~simulator.world.topology.cluster.Library`; default: the cluster's."""
-    nccl: NcclSection = field(default_factory=NcclSection)
-    fabric: str | dict[str, Any] | None = None
-    """The network between hosts, see :class:`~simulator.world.topology.fabrics.FabricSection`; default: the file's."""
-    placement: Placement = "packed"
-    """How the hosts are spread over pods and zones."""
-    background: list[BackgroundSection] = field(default_factory=list)
-    faults: list[FaultSection] = field(default_factory=list)
 
 
 class ComputeSection(Section):
@@ -240,7 +202,7 @@ def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     for override in overrides:
         _apply(raw, override, file)
     section = convert(raw, ScenarioSection, file)
-    cluster = _cluster(section.topology, file)
+    cluster = asked_cluster(section.topology, file)
     if section.compute.achieved is None:
         known = cluster.accelerator.peak_flops
         _known(
@@ -259,7 +221,7 @@ def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
         model=model,
         training=training,
         cluster=cluster,
-        library=_library(section.topology.algorithm, cluster, file),
+        library=asked_library(section.topology.algorithm, cluster, file),
         forced=forced(section.topology.nccl, file),
         conditions=read_conditions(section.topology.background, section.topology.faults, cluster, file),
         achieved=None if section.compute.achieved is None else float(section.compute.achieved),
@@ -301,57 +263,6 @@ def _inside(place: Any, step: str) -> Any:
     if isinstance(place, list):
         return next((item for item in place if isinstance(item, dict) and item.get("name") == step), None)
     return place.setdefault(step, {}) if isinstance(place, dict) else None
-
-
-def _cluster(section: TopologySection, file: Path) -> Cluster:
-    overrides = {
-        name: convert(raw, LinkOverride, file, f"topology.links.{name}") for name, raw in section.links.items()
-    }
-    return load_cluster(
-        section.cluster,
-        file,
-        hosts=section.hosts,
-        accelerators_per_host=section.accelerators_per_host,
-        accelerator_name=section.accelerator,
-        overrides=overrides,
-        on_fabric=_on_fabric(section.fabric, section.placement, file),
-    )
-
-
-def _on_fabric(raw: str | dict[str, Any] | None, placement: Placement, file: Path) -> Callable[[Cluster], Cluster]:
-    section = read_fabric(raw, file)
-
-    def built(cluster: Cluster) -> Cluster:
-        return replace(with_fabric(cluster, section) if section else cluster, placement=placement)
-
-    return built
-
-
-def _library(name: str | None, cluster: Cluster, file: Path) -> LibraryName:
-    names: tuple[LibraryName, ...] = get_args(LibraryName)
-    if name is None:
-        return cluster.library
-    _known("algorithm", name, names, file, "topology.algorithm")
-    return next(item for item in names if item == name)
-
-
-def forced(section: NcclSection, file: Path | None) -> Forced:
-    """Check what a user prescribes; names are NCCL's, in any case, with or without underscores."""
-    return Forced(
-        algorithm=_spelled("algorithm", section.algorithm, NCCL_ALGORITHMS, file),
-        protocol=_spelled("protocol", section.protocol, NCCL_PROTOCOLS, file),
-        channels=section.channels,
-        sharp=section.sharp,
-    )
-
-
-def _spelled(what: str, name: str | None, names: Sequence[str], file: Path | None) -> str | None:
-    if name is None:
-        return None
-    for known in names:
-        if name.lower().replace("_", "") == known.replace("_", ""):
-            return known
-    raise UnknownNameError(f"NCCL {what}", name, names, file=file, key=f"topology.nccl.{what}")
 
 
 def _model(section: ModelSection, element_bytes: int, file: Path) -> Model:

@@ -29,6 +29,7 @@ from simulator.errors import InputError, UnknownNameError
 from simulator.units import Bandwidth, Duration
 from simulator.world.catalog import Accelerator, Number, accelerator, number
 from simulator.world.document import Section, convert, data_directory, find, read_mapping
+from simulator.world.topology.measured import MeasuredCollective, MeasuredSection, measured_collective
 
 __all__ = [
     "DEVICE",
@@ -140,6 +141,8 @@ class Cluster:
     """What carries out collectives unless the scenario says otherwise."""
     cpu: Literal["intel", "amd", "arm"] = "intel"
     """Vendor of the hosts' CPUs; NCCL reckons with slower proxies on AMD's."""
+    measured: tuple[MeasuredCollective, ...] = ()
+    """Times that take the place of the model's."""
 
     @property
     def ranks(self) -> int:
@@ -210,6 +213,7 @@ class ClusterSection(Section):
     hosts_per_zone: Count | None = None
     library: Library = "nccl"
     cpu: Literal["intel", "amd", "arm"] = "intel"
+    measured: list[MeasuredSection] = field(default_factory=list)
 
 
 class LinkOverride(Section):
@@ -262,6 +266,9 @@ def load_cluster(
         links=links,
         library=section.library,
         cpu=section.cpu,
+        measured=tuple(
+            measured_collective(item, path, f"measured[{index}]") for index, item in enumerate(section.measured)
+        ),
     )
     built = on_fabric(written)
     return replace(built, links=_overridden(built.links, overrides or {}, beside))

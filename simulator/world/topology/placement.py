@@ -47,7 +47,7 @@ def partners(cluster: Cluster) -> Partners:
     """Hosts that show every kind of route from host 0."""
     pod, zone = cluster.hosts_per_pod, cluster.hosts_per_zone
     if cluster.placement == "packed":
-        found = (1 if pod > 1 else None, pod if pod < zone else None, zone)
+        found: tuple[int | None, ...] = (1 if pod > 1 else None, pod if pod < zone else None, zone)
     else:
         zones, pods = cluster.containers("zone"), _pods_of_a_zone(cluster)
         found = (zones * pods, zones if pods > 1 else None, 1 if zones > 1 else None)

@@ -1,0 +1,46 @@
+"""Tables of measurements: comma-separated, first line the names of the columns."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simulator.errors import InputError
+
+__all__ = ["Table", "read_table"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """What stands in a file."""
+
+    file: Path
+    columns: frozenset[str]
+    rows: Sequence[Mapping[str, str]]
+    """Cells by column, without blanks around them."""
+
+
+def read_table(file: Path) -> Table:
+    """Read a table.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, is empty, or a row has more cells than there are columns.
+    """
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as text:
+            lines = [line for line in csv.reader(text, strict=True) if line]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InputError(f"cannot be read: {reason}", file=file) from None
+    if not lines:
+        raise InputError("the table is empty", file=file, remedy="its first line names the columns")
+    names = [name.strip() for name in lines[0]]
+    for number, line in enumerate(lines[1:], start=1):
+        if len(line) > len(names):
+            raise InputError(f"more cells than the {len(names)} columns", file=file, key=f"row {number}")
+    rows = [dict.fromkeys(names, "") | dict(zip(names, map(str.strip, line), strict=False)) for line in lines[1:]]
+    return Table(file=file, columns=frozenset(names), rows=rows)

@@ -1,0 +1,117 @@
+"""``topology`` of a scenario: a cluster of the catalogue or a file, fitted to the question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+from msgspec import field
+
+from simulator.errors import UnknownNameError
+from simulator.world.conditions import BackgroundSection, FaultSection
+from simulator.world.document import Section, convert, find
+from simulator.world.topology.cluster import (
+    NCCL_ALGORITHMS,
+    NCCL_PROTOCOLS,
+    Cluster,
+    Count,
+    Forced,
+    LinkOverride,
+    Placement,
+    load_cluster,
+)
+from simulator.world.topology.cluster import Library as LibraryName
+from simulator.world.topology.fabrics import read_fabric, with_fabric
+from simulator.world.topology.measured import read_costs
+
+__all__ = ["NcclSection", "TopologySection", "asked_cluster", "asked_library", "forced"]
+
+
+class NcclSection(Section):
+    """``topology.nccl``: what a user prescribes instead of the tuner's choice."""
+
+    algorithm: str | None = None
+    protocol: str | None = None
+    channels: Count | None = None
+    sharp: bool = False
+
+
+class TopologySection(Section):
+    """``topology``: a cluster of the catalogue or a file, fitted to the question."""
+
+    cluster: str
+    hosts: Count | None = None
+    accelerators_per_host: Count | None = None
+    accelerator: str | None = None
+    links: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What to change on which kind of link: see :class:`LinkOverride`."""
+    algorithm: str | None = None
+    """A :data:`~simulator.world.topology.cluster.Library`; default: the cluster's."""
+    nccl: NcclSection = field(default_factory=NcclSection)
+    fabric: str | dict[str, Any] | None = None
+    """The network between hosts, see :class:`~simulator.world.topology.fabrics.FabricSection`; default: the file's."""
+    placement: Placement = "packed"
+    """How the hosts are spread over pods and zones."""
+    costs: str | None = None
+    """A table of measured times of collectives (.csv), besides those of the cluster file."""
+    background: list[BackgroundSection] = field(default_factory=list)
+    faults: list[FaultSection] = field(default_factory=list)
+
+
+def asked_cluster(section: TopologySection, file: Path) -> Cluster:
+    """Load the cluster of *section* and change on it what the scenario changes."""
+    costs = () if section.costs is None else read_costs(find(section.costs, file, "scenarios", ".csv"))
+    overrides = {
+        name: convert(raw, LinkOverride, file, f"topology.links.{name}") for name, raw in section.links.items()
+    }
+    loaded = load_cluster(
+        section.cluster,
+        file,
+        hosts=section.hosts,
+        accelerators_per_host=section.accelerators_per_host,
+        accelerator_name=section.accelerator,
+        overrides=overrides,
+        on_fabric=_on_fabric(section.fabric, section.placement, file),
+    )
+    return replace(loaded, measured=(*costs, *loaded.measured))
+
+
+def _on_fabric(raw: str | dict[str, Any] | None, placement: Placement, file: Path) -> Callable[[Cluster], Cluster]:
+    section = read_fabric(raw, file)
+
+    def built(cluster: Cluster) -> Cluster:
+        return replace(with_fabric(cluster, section) if section else cluster, placement=placement)
+
+    return built
+
+
+def asked_library(name: str | None, cluster: Cluster, file: Path) -> LibraryName:
+    """Return what carries out collectives: what the scenario names, or what the cluster has."""
+    if name is None:
+        return cluster.library
+    names: tuple[LibraryName, ...] = get_args(LibraryName)
+    for known in names:
+        if known == name:
+            return known
+    raise UnknownNameError("algorithm", name, names, file=file, key="topology.algorithm")
+
+
+def forced(section: NcclSection, file: Path | None) -> Forced:
+    """Check what a user prescribes; names are NCCL's, in any case, with or without underscores."""
+    return Forced(
+        algorithm=_spelled("algorithm", section.algorithm, NCCL_ALGORITHMS, file),
+        protocol=_spelled("protocol", section.protocol, NCCL_PROTOCOLS, file),
+        channels=section.channels,
+        sharp=section.sharp,
+    )
+
+
+def _spelled(what: str, name: str | None, names: Sequence[str], file: Path | None) -> str | None:
+    if name is None:
+        return None
+    for known in names:
+        if name.lower().replace("_", "") == known.replace("_", ""):
+            return known
+    raise UnknownNameError(f"NCCL {what}", name, names, file=file, key=f"topology.nccl.{what}")
