@@ -77,7 +77,8 @@ class Send:
     hosts: int | None
     """0: own host; k: the rank of the same rail k hosts further on in the group; None: all other hosts alike."""
     devices: int | None = 0
-    """On the own host: the rank k members further on; None: all other members on the host alike."""
+    """On the own host: the rank k members further on; None: all other members on the host alike.  On other hosts: 0 for
+    the own rail, None for all members alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

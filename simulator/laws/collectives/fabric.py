@@ -24,10 +24,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
+import networkx as nx
+
 from simulator.laws.collectives.base import Exchange, Send
 from simulator.laws.collectives.rings import devices_of, host_rings
 from simulator.world.mesh import Group
-from simulator.world.topology.cluster import Cluster
+from simulator.world.topology.cluster import SCALE_UP, Cluster
 from simulator.world.topology.graph import Node, device, graph, routes, sample
 from simulator.world.topology.placement import partners, sample_hosts, staying
 
@@ -116,6 +118,7 @@ class ClassFabric(AbstractFabric):
         self._number = {link.name: index for index, link in enumerate(self.links)}
         self._routes: dict[tuple[int, int], _Route] = {}
         self._hops: dict[tuple[int, int], _Route] = {}
+        self._rails: dict[tuple[int, int], _Route] = {}
 
     def check_routes(self) -> None:
         """Make sure that every kind of pair of ranks has a route.
@@ -156,10 +159,30 @@ class ClassFabric(AbstractFabric):
         shares = (within_pod, within_zone - within_pod, 1 - within_zone)
         for share, host in zip(shares, partners(self._cluster), strict=True):
             if share > 0 and host is not None:
-                yield share, self._route(host, 0)
+                yield share, self._route(host, 0) if send.devices == 0 else self._across_rails(host, group)
 
     def _inside(self) -> _Route:
         return self._route(0, 1)
+
+    def _across_rails(self, host: int, group: Group) -> _Route:
+        """Mean route to all members of another host by the network alone."""
+        members = next(iter(devices_of(group, self._cluster)))
+        crossed: dict[int, float] = defaultdict(float)
+        latency = 0.0
+        for index in members:
+            route = self._by_network(host, index)
+            latency = max(latency, route.latency)
+            for link, crossings in route.usage:
+                crossed[link] += crossings / len(members)
+        return _Route(tuple(crossed.items()), latency)
+
+    def _by_network(self, host: int, index: int) -> _Route:
+        if (host, index) not in self._rails:
+            source = device(self._cluster, 0)
+            target = device(self._cluster, host * self._cluster.accelerators_per_host + index)
+            paths = routes(without_scale_up(self._graph, self._cluster), source, target)
+            self._rails[host, index] = self._along(paths[0])
+        return self._rails[host, index]
 
     def _pairs(self, offset: int | None, group: Group) -> _Route:
         """Mean route inside a host whose devices are linked in pairs: along the rings, or to all others alike."""
@@ -207,6 +230,7 @@ class FullFabric(AbstractFabric):
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._graph = graph(cluster)
+        self._network = without_scale_up(self._graph, cluster)
         edges = sorted(self._graph.edges)
         data = [self._graph.edges[edge] for edge in edges]
         self.links = tuple(
@@ -214,7 +238,7 @@ class FullFabric(AbstractFabric):
             for edge, item in zip(edges, data, strict=True)
         )
         self._number = {edge: index for index, edge in enumerate(edges)}
-        self._routes: dict[tuple[int, int], _Route] = {}
+        self._routes: dict[tuple[int, int, bool], _Route] = {}
 
     def phase(self, exchange: Exchange, ranks: Sequence[int]) -> Phase:
         carried: dict[int, float] = defaultdict(float)
@@ -222,7 +246,8 @@ class FullFabric(AbstractFabric):
             members, position = exchange.group.members(rank), exchange.group.position(rank)
             for send in exchange.sends:
                 for share, peer in self._peers(send, position, exchange.group, members):
-                    for link, crossings in self._route(rank, members[peer]).usage:
+                    apart = send.hosts != 0 and send.devices is None
+                    for link, crossings in self._route(rank, members[peer], by_network=apart).usage:
                         carried[link] += send.amount * share * crossings
         latency = exchange.latency
         if latency is None:
@@ -251,17 +276,18 @@ class FullFabric(AbstractFabric):
             latency += exchange.network_steps * max(self._route(members[0], other).latency for other in firsts)
         return latency
 
-    def _route(self, source: int, target: int) -> _Route:
-        if (source, target) not in self._routes:
+    def _route(self, source: int, target: int, *, by_network: bool = False) -> _Route:
+        key = source, target, by_network
+        if key not in self._routes:
             ends = device(self._cluster, source), device(self._cluster, target)
-            paths = routes(self._graph, *ends)
+            paths = routes(self._network if by_network else self._graph, *ends)
             crossed: dict[int, float] = defaultdict(float)
             for path in paths:
                 for edge in path:
                     crossed[self._number[edge]] += 1 / len(paths)
             latency = sum(self._graph.edges[edge]["latency"] for edge in paths[0])
-            self._routes[source, target] = _Route(tuple(crossed.items()), latency)
-        return self._routes[source, target]
+            self._routes[key] = _Route(tuple(crossed.items()), latency)
+        return self._routes[key]
 
 
 def _all_pairs(members: Sequence[int]) -> list[tuple[tuple[int, int], float]]:
@@ -277,6 +303,15 @@ def farthest_host(group: Group, cluster: Cluster) -> int:
     return next((host for host in reversed(near) if host is not None), 0)
 
 
+def without_scale_up(built: nx.DiGraph[Node], cluster: Cluster) -> nx.DiGraph[Node]:
+    """Return the part of *built* that a message crosses if it may not use another device's card."""
+    names = {link.name for link in cluster.links if link.technology in SCALE_UP}
+    kept: nx.DiGraph[Node] = nx.subgraph_view(
+        built, filter_edge=lambda tail, head: _kind(built.edges[tail, head]["kind"]) not in names
+    )
+    return kept
+
+
 def _peers(send: Send, position: int, group: Group) -> Iterator[tuple[float, int]]:
     """Positions that *position* sends to, with the share of the amount each gets."""
     p, m = group.ranks_per_host, group.hosts
@@ -287,8 +322,10 @@ def _peers(send: Send, position: int, group: Group) -> Iterator[tuple[float, int
             yield 1 / len(steps), host * p + (index + step) % p
     else:
         hops = range(1, m) if send.hosts is None else [send.hosts]
+        members = range(p) if send.devices is None else [index]
         for hop in hops:
-            yield 1 / len(hops), (host + hop) % m * p + index
+            for member in members:
+                yield 1 / len(hops) / len(members), (host + hop) % m * p + member
 
 
 def _kind(direction: str) -> str:

@@ -1,8 +1,10 @@
 """Two levels: one algorithm inside hosts, another between the ranks of one rail.
 
 A reduce-scatter reduces inside the host first, so that only 1/p of the payload goes on between hosts; an all-gather
-is the mirror image; an all-reduce scatters inside, reduces between, gathers inside.  With direct exchanges and
-four-bit quantisation this is ZeRO++'s gradient exchange (Wang et al. 2023, "ZeRO++", section 3.3).
+is the mirror image; an all-reduce scatters inside, reduces between, gathers inside; an all-to-all first gives every
+device what goes out on its rail, then sends along rails (two hops, fewer and larger messages between hosts).  With
+direct exchanges and four-bit quantisation the reduce-scatter is ZeRO++'s gradient exchange (Wang et al. 2023, "ZeRO++",
+section 3.3).
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ __all__ = ["Hierarchical"]
 class Hierarchical(AbstractAlgorithm):
     """*inside* on each host, *between* the ranks of the same rail."""
 
-    supports: ClassVar[frozenset[CollectiveKind]] = frozenset({"all_gather", "reduce_scatter", "all_reduce"})
+    supports: ClassVar[frozenset[CollectiveKind]] = frozenset(
+        {"all_gather", "reduce_scatter", "all_reduce", "all_to_all"}
+    )
 
     inside: AbstractAlgorithm
     between: AbstractAlgorithm
@@ -29,6 +33,11 @@ class Hierarchical(AbstractAlgorithm):
     def exchanges(self, collective: Collective) -> tuple[Exchange, ...]:
         host, rail = _levels(collective.group)
         share = collective.elements / host.size
+        if collective.kind == "all_to_all":  # nothing is summed up, so both hops move the whole array
+            return (
+                *self.inside.exchanges(replace(collective, group=host)),
+                *self.between.exchanges(replace(collective, group=rail)),
+            )
         if collective.kind == "all_gather":
             return (
                 *self.between.exchanges(replace(collective, group=rail, elements=share)),

@@ -65,4 +65,9 @@ def library(cluster: Cluster, name: LibraryName, forced: Forced) -> Library:
         # NCCL has no other algorithm for broadcast and reduce (src/graph/tuning.cc)
         return Library(plain=TEXTBOOK[name], chained=Ring(), direct=Direct())
     collectives = NcclCollectives(cluster, forced, rings_only=name == "rccl")
-    return Library(plain=collectives, chained=collectives, direct=NcclDirect(collectives))
+    direct = NcclDirect(collectives, pxn=forced.pxn)
+    return Library(
+        plain=collectives,
+        chained=collectives,
+        direct=Hierarchical(direct, direct) if forced.two_hop else direct,
+    )

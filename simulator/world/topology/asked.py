@@ -36,6 +36,8 @@ class NcclSection(Section):
     protocol: str | None = None
     channels: Count | None = None
     sharp: bool = False
+    pxn: bool = True
+    two_hop: bool = False
 
 
 class TopologySection(Section):
@@ -105,6 +107,8 @@ def forced(section: NcclSection, file: Path | None) -> Forced:
         protocol=_spelled("protocol", section.protocol, NCCL_PROTOCOLS, file),
         channels=section.channels,
         sharp=section.sharp,
+        pxn=section.pxn,
+        two_hop=section.two_hop,
     )
 
 

@@ -35,6 +35,7 @@ __all__ = [
     "DEVICE",
     "NCCL_ALGORITHMS",
     "NCCL_PROTOCOLS",
+    "SCALE_UP",
     "Cluster",
     "Forced",
     "Library",
@@ -59,6 +60,9 @@ Count = Annotated[int, Meta(ge=1)]
 Technology = Literal["nvlink", "xgmi", "pcie", "infiniband", "roce", "efa", "tcp", "other"]
 """What a link is, for libraries that treat kinds differently."""
 
+SCALE_UP: frozenset[Technology] = frozenset({"nvlink", "xgmi"})
+"""What joins devices of a host and no cards."""
+
 Placement = Literal["packed", "scattered"]
 
 Library = Literal["nccl", "rccl", "ring", "recursive_doubling", "hierarchical"]
@@ -79,6 +83,10 @@ class Forced:
     """Of rings and trees."""
     sharp: bool = False
     """Switches of the network reduce (CollNet)."""
+    pxn: bool = True
+    """Messages of an all-to-all reach the rail of their destination inside the sender's host."""
+    two_hop: bool = False
+    """An all-to-all goes inside hosts first, then along rails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
