@@ -56,6 +56,7 @@ def run_variant(scenario: Scenario, variant: Variant) -> Outcome:
     BrokenLawError
         The timeline contradicts a law.
     """
+    scenario = scenario.at(variant)
     program = record(scenario, variant)
     ready = stage(scenario, program)
     timeline = simulate(ready)
@@ -74,14 +75,13 @@ def _ideal_step(ready: Stage) -> float:
 
 def volume_of(scenario: Scenario, variant: Variant) -> Volume:
     """Return the traffic of one step of *variant* without simulating it."""
-    return _volume(scenario, record(scenario, variant))
+    return _volume(scenario.at(variant), record(scenario.at(variant), variant))
 
 
 def _volume(scenario: Scenario, program: Program) -> Volume:
     model_bytes = scenario.model.elements * ELEMENT_BYTES[scenario.training.precision]
-    return volume(
-        program, library(scenario.cluster, scenario.library, scenario.forced), scenario.mesh, float(model_bytes)
-    )
+    collectives = library(scenario.cluster, scenario.place.library, scenario.place.forced)
+    return volume(program, collectives, scenario.mesh, float(model_bytes))
 
 
 def compare(
@@ -123,8 +123,11 @@ def report(scenario: Scenario, outcomes: Iterable[Outcome | Failure], version: s
     return {
         "scenario": dict(scenario.raw),
         "version": version,
-        "results": [
-            item.result.as_json() if isinstance(item, Outcome) else failed(scenario, item.variant, str(item.error))
-            for item in outcomes
-        ],
+        "results": [_result(scenario, item) for item in outcomes],
     }
+
+
+def _result(scenario: Scenario, item: Outcome | Failure) -> dict[str, Any]:
+    if isinstance(item, Outcome):
+        return item.result.as_json()
+    return failed(scenario.at(item.variant), item.variant, str(item.error))

@@ -129,7 +129,7 @@ def program(
     from simulator.schedules.record import record
 
     asked = load(scenario, overrides, topology)
-    rows = {variant.name: issued(record(asked, variant)) for variant in chosen(asked, names)}
+    rows = {variant.name: issued(record(asked.at(variant), variant)) for variant in chosen(asked, names)}
     if machine:
         print_json(rows)
         return
@@ -180,7 +180,9 @@ def memory(
 
     outcomes = [item for item in attempts if isinstance(item, Outcome)]
     print_tables(
-        memory_table({item.variant.name: memory_of(asked, item.variant, item.timeline) for item in outcomes}),
+        memory_table(
+            {item.variant.name: memory_of(asked.at(item.variant), item.variant, item.timeline) for item in outcomes}
+        ),
         *(f"{item.variant.name} cannot run: {item.error}" for item in attempts if not isinstance(item, Outcome)),
     )
 

@@ -76,7 +76,7 @@ def stage(scenario: Scenario, program: Program) -> Stage:
         by_class = ClassFabric(scenario.cluster)
         by_class.check_routes()
         ready = _Casting(scenario, program, by_class).one_class()
-    return under(scenario.conditions, ready) if scenario.conditions else ready
+    return under(scenario.place.conditions, ready) if scenario.place.conditions else ready
 
 
 def under(conditions: Conditions, ready: Stage) -> Stage:
@@ -127,7 +127,7 @@ class _Casting:
 
     def __init__(self, scenario: Scenario, program: Program, fabric: AbstractFabric) -> None:
         self._scenario, self._program, self._fabric = scenario, program, fabric
-        self._pricing = Pricing(scenario.cluster, scenario.library, scenario.forced, fabric)
+        self._pricing = Pricing(scenario.cluster, scenario.place.library, scenario.place.forced, fabric)
         at = rates(scenario.accelerator, scenario.training.precision, scenario.achieved)
         self._times = tuple(
             kernel_time(operation, at) if isinstance(operation, Kernel) else 0.0 for operation in program.operations

@@ -40,7 +40,7 @@ def resolved(scenario: Scenario, variants: Sequence[Variant]) -> dict[str, Any]:
             "hosts": cluster.hosts,
             "accelerators_per_host": cluster.accelerators_per_host,
             "ranks": cluster.ranks,
-            "algorithm": scenario.library,
+            "algorithm": scenario.place.library,
         },
         "rates": {"achieved_flop_per_second": dict(at.flop)},
         "variants": [_variant(scenario, item) for item in variants],

@@ -7,7 +7,7 @@ cross-reference.  What it returns can be simulated; what cannot be is refused he
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +16,6 @@ from msgspec import Meta, field
 from simulator.errors import InputError, UnknownNameError
 from simulator.units import Duration, FlopRate, Price
 from simulator.world.catalog import Accelerator, Host, python_host
-from simulator.world.conditions import Conditions, read_conditions
 from simulator.world.document import Section, convert, find, parse_mapping, read_mapping
 from simulator.world.mesh import Mesh
 from simulator.world.model.explicit import LayerSection, explicit
@@ -25,9 +24,8 @@ from simulator.world.model.huggingface import model_from_config
 from simulator.world.model.module import Model
 from simulator.world.policy.choice import Asked, Policy, VariantSection, chosen_policy
 from simulator.world.policy.deepspeed import DeepSpeedConfig
-from simulator.world.topology.asked import NcclSection, TopologySection, asked_cluster, asked_library, forced
-from simulator.world.topology.cluster import Cluster, Count, Forced
-from simulator.world.topology.cluster import Library as LibraryName
+from simulator.world.topology.asked import NcclSection, Place, TopologySection, asked_place, forced
+from simulator.world.topology.cluster import Cluster, Count
 from simulator.world.training import ELEMENT_BYTES, Training
 
 __all__ = ["NcclSection", "Scenario", "Variant", "forced", "load_scenario"]
@@ -114,6 +112,7 @@ class Variant:
     name: str
     schedule: str
     policy: Policy
+    place: Place
     config: DeepSpeedConfig | None = None
     """What a DeepSpeed policy was read from."""
     notes: tuple[str, ...] = ()
@@ -128,13 +127,8 @@ class Scenario:
     file: Path
     model: Model
     training: Training
-    cluster: Cluster
-    library: LibraryName
-    """What carries out collectives."""
-    forced: Forced
-    """What a user prescribes to it."""
-    conditions: Conditions
-    """Traffic and faults that are not ours."""
+    place: Place
+    """Where the job runs, unless a variant says otherwise."""
     achieved: float | None
     """Measured compute rate instead of the roofline [FLOP/s]."""
     launch_time: float
@@ -149,6 +143,15 @@ class Scenario:
     variants: tuple[Variant, ...]
     raw: Mapping[str, Any]
     """The file's content with overrides applied, for provenance."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """Hosts and links."""
+        return self.place.cluster
+
+    def at(self, variant: Variant) -> Scenario:
+        """Return the scenario where *variant* runs."""
+        return replace(self, place=variant.place)
 
     @property
     def mesh(self) -> Mesh:
@@ -202,7 +205,8 @@ def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     for override in overrides:
         _apply(raw, override, file)
     section = convert(raw, ScenarioSection, file)
-    cluster = asked_cluster(section.topology, file)
+    place = asked_place(section.topology, file)
+    cluster = place.cluster
     if section.compute.achieved is None:
         known = cluster.accelerator.peak_flops
         _known(
@@ -215,22 +219,20 @@ def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
         precision=section.training.precision,
     )
     model = _model(section.model, ELEMENT_BYTES[training.precision], file)
+    asked = Asked(file=file, training=training, cluster=cluster, model=model)
     return Scenario(
         name=section.name,
         file=file,
         model=model,
         training=training,
-        cluster=cluster,
-        library=asked_library(section.topology.algorithm, cluster, file),
-        forced=forced(section.topology.nccl, file),
-        conditions=read_conditions(section.topology.background, section.topology.faults, cluster, file),
+        place=place,
         achieved=None if section.compute.achieved is None else float(section.compute.achieved),
         launch_time=float(section.host.launch_time or 0.0),
         host=_host(section.host),
         per_gpu_hour=None if section.prices is None else float(section.prices.per_gpu_hour),
         all_ranks=section.run.ranks == "all",
         first_step=section.run.step == "first",
-        variants=_variants(section, Asked(file=file, training=training, cluster=cluster, model=model)),
+        variants=_variants(section, raw["topology"], place, asked),
         raw=raw,
     )
 
@@ -288,21 +290,29 @@ def _model(section: ModelSection, element_bytes: int, file: Path) -> Model:
     return Model(name=name, sequence_length=section.sequence_length, layers=layers, root=root)
 
 
-def _variants(section: ScenarioSection, asked: Asked) -> tuple[Variant, ...]:
+def _variants(section: ScenarioSection, topology: Mapping[str, Any], place: Place, asked: Asked) -> tuple[Variant, ...]:
     variants: dict[str, Variant] = {}
     for index, item in enumerate(section.variants):
         key = f"variants[{index}]"
         if item.name in variants:
             raise InputError("the name stands twice", file=asked.file, key=f"{key}.name", value=item.name)
-        chosen = chosen_policy(item, asked, key)
+        own = place if item.topology is None else _own_place(topology, item.topology, asked.file, key)
+        chosen = chosen_policy(item, replace(asked, cluster=own.cluster), key)
+        where = () if own is place else (f"on {own.cluster.hosts} x {own.cluster.title}",)
         variants[item.name] = Variant(
             name=item.name,
             schedule=chosen.schedule,
             policy=chosen.policy,
+            place=own,
             config=chosen.config,
-            notes=chosen.notes,
+            notes=(*where, *chosen.notes),
         )
     return tuple(variants.values())
+
+
+def _own_place(common: Mapping[str, Any], own: Mapping[str, Any], file: Path, key: str) -> Place:
+    """Place of a variant: what the scenario says of the topology, with the variant's changes."""
+    return asked_place(convert({**common, **own}, TopologySection, file, f"{key}.topology"), file)
 
 
 def _known(what: str, name: str, names: Iterable[str], file: Path, key: str) -> str:

@@ -45,6 +45,8 @@ class VariantSection(Section):
 
     name: Annotated[str, Meta(min_length=1)]
     schedule: str | None = None
+    topology: dict[str, Any] | None = None
+    """Keys of the scenario's ``topology`` that are others here."""
     deepspeed: str | dict[str, Any] | None = None
     """A ``ds_config.json``, by path or in place."""
     ddp: dict[str, Any] | None = None

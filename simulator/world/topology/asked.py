@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
 from msgspec import field
 
 from simulator.errors import UnknownNameError
-from simulator.world.conditions import BackgroundSection, FaultSection
+from simulator.world.conditions import BackgroundSection, Conditions, FaultSection, read_conditions
 from simulator.world.document import Section, convert, find
 from simulator.world.topology.cluster import (
     NCCL_ALGORITHMS,
@@ -26,7 +26,7 @@ from simulator.world.topology.cluster import Library as LibraryName
 from simulator.world.topology.fabrics import read_fabric, with_fabric
 from simulator.world.topology.measured import read_costs
 
-__all__ = ["NcclSection", "TopologySection", "asked_cluster", "asked_library", "forced"]
+__all__ = ["NcclSection", "Place", "TopologySection", "asked_place", "forced"]
 
 
 class NcclSection(Section):
@@ -62,7 +62,36 @@ class TopologySection(Section):
     faults: list[FaultSection] = field(default_factory=list)
 
 
-def asked_cluster(section: TopologySection, file: Path) -> Cluster:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a job runs, and what carries out its collectives there."""
+
+    cluster: Cluster
+    library: LibraryName
+    forced: Forced
+    """What a user prescribes to the library."""
+    conditions: Conditions
+    """Traffic and faults that are not ours."""
+
+
+def asked_place(section: TopologySection, file: Path) -> Place:
+    """Load everything that *section* asks for.
+
+    Raises
+    ------
+    InputError
+        A file, a number or a name in it is wrong.
+    """
+    cluster = _cluster(section, file)
+    return Place(
+        cluster=cluster,
+        library=_library(section.algorithm, cluster, file),
+        forced=forced(section.nccl, file),
+        conditions=read_conditions(section.background, section.faults, cluster, file),
+    )
+
+
+def _cluster(section: TopologySection, file: Path) -> Cluster:
     """Load the cluster of *section* and change on it what the scenario changes."""
     costs = () if section.costs is None else read_costs(find(section.costs, file, "scenarios", ".csv"))
     overrides = {
@@ -89,7 +118,7 @@ def _on_fabric(raw: str | dict[str, Any] | None, placement: Placement, file: Pat
     return built
 
 
-def asked_library(name: str | None, cluster: Cluster, file: Path) -> LibraryName:
+def _library(name: str | None, cluster: Cluster, file: Path) -> LibraryName:
     """Return what carries out collectives: what the scenario names, or what the cluster has."""
     if name is None:
         return cluster.library

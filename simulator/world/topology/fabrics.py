@@ -102,7 +102,7 @@ def with_fabric(cluster: Cluster, section: FabricSection) -> Cluster:
         lower = tier.node.name
     return replace(
         cluster,
-        title=f"{cluster.title.split(', on ')[0]}, on {shape.title}",
+        title=f"{cluster.title.removesuffix(', rail-optimised')}, on {shape.title}",
         nodes=(*inside, *(tier.node for tier in shape.tiers)),
         links=tuple(links),
         hosts_per_pod=shape.hosts_per_pod,
