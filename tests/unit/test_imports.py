@@ -4,12 +4,14 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 from simulator.cli.imports import import_
 from simulator.cli.topology import topology
 from simulator.errors import InputError
 from simulator.laws.collectives.fabric import ClassFabric
+from simulator.laws.collectives.rings import host_rings
 from simulator.world.topology.cluster import load_cluster, shipped_clusters
 from simulator.world.topology.graph import device, graph, routes
 from simulator.world.topology.imported.cluster_file import to_cluster_yaml
@@ -122,11 +124,43 @@ def test_links_that_end_at_themselves_or_nowhere_are_ignored_and_said(read):
     assert ["12 links end at the GPU" in found.notes[0], "3 links" in found.notes[1]] == [True, True]
 
 
-def test_pairs_that_differ_are_a_partial_mesh_that_no_cluster_file_holds(read):
+def test_pairs_that_differ_are_a_partial_mesh_and_written_as_they_are(read, cluster):
     found = read(system(gpu("a", 0, to_gpu(b=2, c=1)) + gpu("b", 1, to_gpu(c=1)) + gpu("c", 2)))
     assert (found.scale_up, found.nvlinks) == ("partial mesh", (3, 3, 2))
-    with pytest.raises(InputError, match=r"NVLinks join only some pairs.*write the cluster file by hand"):
-        to_cluster_yaml(found, "a100-sxm-80gb")
+    wired = cluster(found, "a100-sxm-80gb")
+    assert (wired.direct.pairs, wired.direct.technology) == (((0, 1, 2), (0, 2, 1), (1, 2, 1)), "nvlink")
+    assert wired.direct.bandwidth == 20 * GB
+    assert graph(wired).edges[("device", 0, 0), ("device", 0, 1)]["bandwidth"] == 40 * GB
+
+
+def test_devices_that_no_link_joins_reach_each_other_over_a_third(read, cluster):
+    chain = gpu("a", 0, to_gpu(b=4)) + gpu("b", 1, to_gpu(c=4)) + gpu("c", 2)
+    wired = cluster(read(system(chain + nic("n", (0, 100000)))), "a100-sxm-80gb", hosts=2)
+    assert (way(wired, 1), way(wired, 2)) == ({()}, {("device",)})
+
+
+def test_bridges_join_groups_and_pcie_joins_the_groups(read, cluster):
+    bridged = gpu("a", 0, to_gpu(b=12)) + gpu("b", 1) + gpu("c", 2, to_gpu(d=12)) + gpu("d", 3)
+    wired = cluster(read(system(pci("s", "0x060400", bridged))), "a100-pcie-80gb")
+    assert wired.direct.pairs == ((0, 1, 12), (2, 3, 12))
+    assert [way(wired, rank) for rank in (1, 2, 3)] == [{()}, {("pcie_switch",)}, {("pcie_switch",)}]
+    ClassFabric(wired).check_routes()
+
+
+@pytest.mark.parametrize(("links", "words"), [
+    ({"a": {"b": 1}, "b": {"c": 1}, "c": {"d": 1}, "d": {"e": 1}}, ["more than three links apart", "by hand"]),
+    ({"a": {"b": 1}, "b": {"c": 1}, "d": {"e": 1}}, ["joined in groups", "by hand"]),
+])  # fmt: skip
+def test_links_that_pcie_would_compete_with_are_refused(read, links, words):
+    text = system("".join(gpu(name, dev, to_gpu(**links.get(name, {}))) for dev, name in enumerate("abcde")))
+    with pytest.raises(InputError) as caught:
+        to_cluster_yaml(read(text), "a100-sxm-80gb")
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+def test_gpus_with_unequal_ports_to_the_switch_are_refused(read):
+    with pytest.raises(InputError, match=r"\[12, 11\].*unequal numbers of NVLinks.*all links are up"):
+        to_cluster_yaml(read(system(gpu("a", 0, to_switch(12)) + gpu("b", 1, to_switch(11)))), "a100-sxm-80gb")
 
 
 PARTIAL = system(
@@ -153,7 +187,8 @@ def test_port_speeds_can_be_given_and_are_asked_for(read, cluster):
     found = cluster(read(PARTIAL), "a100-sxm-40gb", nic_speed=25 * GB)
     assert link(found, "network").nominal.value == 25 * GB
     assert link(found, "network").nominal.basis == "chosen"
-    assert link(found, "nvlink").nominal.at == "12 links of 25 GB/s per GPU, as a100-sxm-40gb has"
+    assert found.direct.pairs == ((0, 1, 4), (0, 2, 4), (0, 3, 4), (1, 2, 4), (1, 3, 4), (2, 3, 4))
+    assert found.direct.nominal.at == "One link; pairs as a100-sxm-40gb has"
 
 
 @pytest.mark.parametrize(("part", "count", "scale_up", "nvlinks"), [
@@ -163,6 +198,7 @@ def test_port_speeds_can_be_given_and_are_asked_for(read, cluster):
     ("h100-sxm-80gb", 8, "nvswitch", 18),
     ("h100-sxm-80gb", 1, "none", 0),
     ("a100-pcie-80gb", 4, "pcie", 0),
+    ("mi300x-192gb", 8, "mesh", 7),
 ])  # fmt: skip
 def test_what_hosts_of_a_part_usually_have(read, part, count, scale_up, nvlinks):
     text = system("".join(pci(f"{bus:02x}", "0x030200") for bus in range(count)))
@@ -214,7 +250,41 @@ def test_a_net_without_speed_is_10_gbit_as_nccl_takes_it(read):
 def test_a_nic_below_a_cpu_serves_the_gpus_of_that_cpu(read):
     net = '<nic><net name="eth0" dev="0" speed="100000" gdr="0"/></nic>'
     found = read(system(gpu("a", 0) + net, gpu("b", 1)))
-    assert (found.nics[0].near, found.nics[0].rdma, found.cpus, found.rails) == ((0,), False, 2, 1)
+    assert (found.nics[0].near, found.nics[0].technology, found.cpus, found.rails) == ((0,), "tcp", 2, 1)
+
+
+@pytest.mark.parametrize(("kind", "more", "name", "gdr", "technology"), [
+    ("0x020700", "", "mlx5_0", 1, "infiniband"),
+    ("0x020000", "", "mlx5_0", 1, "roce"),
+    ("0x020000", 'vendor="0x1d0f"', "rdmap0s6", 1, "efa"),
+    ("0x020000", "", "eth0", 0, "tcp"),
+    ("", 'vendor="0x15b3"', "mlx5_bond_0", 1, "roce"),
+])  # fmt: skip
+def test_class_vendor_and_name_tell_the_network(read, cluster, kind, more, name, gdr, technology):
+    card = pci("n", kind, f'<nic><net name="{name}" dev="0" speed="100000" gdr="{gdr}"/></nic>', more=more)
+    found = read(system(gpu("a", 0) + card))
+    assert found.nics[0].technology == technology
+    assert link(cluster(found, "a100-sxm-80gb"), "network").technology == technology
+
+
+def test_latency_that_the_plugin_tells_is_added_to_that_of_the_wire(read, cluster):
+    card = pci("n", "0x020000", '<nic><net name="efa0" dev="0" speed="100000" latency="75.0"/></nic>')
+    wired = cluster(read(system(gpu("a", 0) + card)), "a100-sxm-80gb")
+    assert link(wired, "network").latency.value == pytest.approx(76e-6)
+    with pytest.raises(InputError, match=r"net.latency.*'slow'"):
+        read(system(gpu("a", 0) + card.replace("75.0", "slow")))
+
+
+@pytest.mark.parametrize(("vendor", "cpu"), [
+    ('vendor="AuthenticAMD"', "amd"), ('vendor="GenuineIntel"', "intel"), ("", "intel"),
+])  # fmt: skip
+def test_the_cpu_of_the_file_is_that_of_the_cluster(read, cluster, vendor, cpu):
+    assert cluster(read(system(gpu("a", 0) + nic("n", (0, 100000)), vendor=vendor)), "a100-sxm-80gb").cpu == cpu
+
+
+def test_an_arm_cpu_is_told_by_its_architecture(read):
+    text = system(gpu("a", 0), vendor="").replace("x86_64", "arm64")
+    assert read(text).cpu == "arm"
 
 
 def test_ports_away_from_all_switches_are_not_for_gpus_where_others_are_near(read):
@@ -257,9 +327,10 @@ def test_xgmi_of_rccl(read, cluster):
     ])  # fmt: skip
     found = read(text)
     assert (found.scale_up, found.gcn, found.sm, found.nvlinks) == ("mesh", "gfx942", None, (2, 2, 2))
-    wired = cluster(found, "a100-sxm-80gb")
-    assert link(wired, "xgmi").nominal.value == 2 * 64 * GB
-    assert link(wired, "xgmi").bandwidth == 2 * 48 * GB
+    wired = cluster(found, "mi300x-192gb")
+    assert (wired.library, wired.direct.technology) == ("rccl", "xgmi")
+    assert wired.direct.pairs == ((0, 1, 1), (0, 2, 1), (1, 2, 1))
+    assert (wired.direct.nominal.value, wired.direct.bandwidth) == (64 * GB, 48 * GB)
 
 
 @pytest.mark.parametrize(("speed", "width", "payload"), [
@@ -383,10 +454,17 @@ def test_a_bad_matrix_gets_a_line_that_helps(read, change, words):
     assert [word for word in words if word not in str(caught.value)] == []
 
 
-def test_a_mesh_becomes_one_port_per_gpu(read, cluster):
-    found = read(matrix(4, equal(4, "NV4")))
-    assert link(cluster(found, "a100-sxm-80gb"), "nvlink").bandwidth == 240 * GB
-    assert "two GPUs alone have 100 GB/s" in " ".join(to_cluster_yaml(found, "a100-sxm-80gb").split())
+def test_a_mesh_is_wired_in_pairs_and_two_gpus_have_their_own_links(read, cluster):
+    wired = cluster(read(matrix(4, equal(4, "NV4"))), "a100-sxm-80gb")
+    assert (wired.library, wired.direct.technology, wired.direct.bandwidth) == ("nccl", "nvlink", 20 * GB)
+    assert [host_rings(wired.direct, tuple(range(n))).channels for n in (2, 4)] == [4, 12]
+
+
+@pytest.mark.parametrize(("name", "technology"), [
+    ("mlx5_0", "infiniband"), ("mlx5_bond_0", "roce"), ("rocep1s0", "roce"), ("rdmap16s27", "efa"), ("eth0", "tcp"),
+])  # fmt: skip
+def test_the_name_of_a_port_tells_its_network(read, name, technology):
+    assert read(BRIDGED.replace("NIC0: mlx5_0", f"NIC0: {name}")).nics[0].technology == technology
 
 
 def test_pcie_hosts_hang_on_one_node_as_narrow_as_the_way_between_cpus(read, cluster):
@@ -402,7 +480,7 @@ def test_shared_cards_do_not_carry_traffic_between_gpus(read, cluster):
     wired = cluster(
         read(PARTIAL.replace(nic("n1"), "").replace(nic("n3"), "")), "a100-sxm-40gb", nic_speed=25 * GB, hosts=2
     )
-    assert way(wired, 1) == {("mesh",)}
+    assert way(wired, 1) == {()}
     assert way(wired, 4) == {("pcie_port", "nic", "switch", "nic", "pcie_port")}
     ClassFabric(wired).check_routes()
 
@@ -448,10 +526,32 @@ def test_astra_sim_counts_gb_in_powers_of_two(read, cluster):
     assert (wired.hosts, way(wired, 8)) == (4, {("dimension_2",)})
 
 
-def test_astra_sim_direct_links_are_merged(read, cluster):
-    wired = cluster(read(ASTRA.replace("[ Switch, Switch ]", "[FullyConnected, Switch]")), "h100-sxm-80gb")
-    assert link(wired, "dimension_1").bandwidth == 7 * 400 * 2.0**30
-    assert link(wired, "dimension_1").latency.value == pytest.approx(936.25e-9 / 2)
+def test_astra_sim_direct_links_of_hosts_are_pairs_and_those_between_hosts_are_merged(read, cluster):
+    text = ASTRA.replace("[ Switch, Switch ]", "[FullyConnected, FullyConnected]")
+    wired = cluster(read(text), "h100-sxm-80gb")
+    assert len(wired.direct.pairs) == 8 * 7 / 2
+    assert wired.direct.bandwidth == 400 * 2.0**30
+    assert wired.direct.latency.value == pytest.approx(936.25e-9)
+    assert link(wired, "dimension_2").bandwidth == 3 * 50 * 2.0**30
+    assert link(wired, "dimension_2").latency.value == pytest.approx(1000e-9 / 2)
+
+
+def test_an_astra_sim_ring_in_a_host_joins_neighbours(read, cluster):
+    wired = cluster(read(ASTRA.replace("[ Switch, Switch ]", "[Ring, Switch]")), "h100-sxm-80gb")
+    assert wired.direct.pairs == ((0, 1, 1), (0, 7, 1), *((npu, npu + 1, 1) for npu in range(1, 7)))
+    assert host_rings(wired.direct, tuple(range(8))).channels == 2  # one in each direction
+    assert way(wired, 2) == {("device",)}
+
+
+def test_formats_carry_what_they_take_for_granted(read, cluster):
+    made = [cluster(read(text), "h100-sxm-80gb") for text in (ASTRA, simai(), matrix(8, equal(8, "NV18")))]
+    assert [each.library for each in made] == ["ring", "nccl", "nccl"]
+    technologies = [{link.name: link.technology for link in each.links} for each in made]
+    assert technologies == [
+        {"dimension_1": "other", "dimension_2": "other"},
+        {"nvlink": "nvlink", "pcie": "pcie", "network": "roce", "uplink": "roce"},
+        {"nvlink": "nvlink"},
+    ]
 
 
 @pytest.mark.parametrize(("change", "words"), [
@@ -471,7 +571,7 @@ def test_a_bad_astra_sim_file_gets_a_line_that_helps(read, change, words):
 @pytest.mark.parametrize(
     ("topology", "counts", "words"),
     [
-        ("[Switch, Ring]", "[8, 4]", "Ring joins each NPU to two neighbours.*Switch with the same bandwidth"),
+        ("[Switch, Ring]", "[8, 4]", "Ring behind the first dimension.*Switch with the same bandwidth"),
         ("[Switch, Switch, Switch]", "[8, 4, 2]", "third dimension.*leave it out"),
     ],
 )
@@ -547,6 +647,10 @@ def test_our_own_graph_comes_back_the_same(read, cluster, name):
     found = read(json.dumps(node_link(there)))
     assert (found.accelerators, found.hosts) == (there.accelerators_per_host, 3)
     back = cluster(found, there.accelerator.name)
+    assert (back.library, back.cpu, back.hosts_per_pod) == (there.library, there.cpu, there.hosts_per_pod)
+    assert [(each.name, each.technology) for each in back.links] == [
+        (each.name, each.technology) for each in there.links
+    ]
     one, other = graph(there), graph(back)
     assert set(one.nodes) == set(other.nodes)
     for tail, head, data in one.edges(data=True):
@@ -565,12 +669,46 @@ def test_a_graph_without_scopes_and_with_links_is_read_too(read, cluster):
     assert len(cluster(found, "a100-sxm-80gb").links) == 4
 
 
+@pytest.mark.parametrize(("name", "scale_up"), [
+    ("dgx-1v", "partial mesh"), ("hgx-a100-4gpu", "mesh"), ("mi300x", "mesh"),
+])  # fmt: skip
+def test_pairs_of_devices_come_back(read, cluster, name, scale_up):
+    there = load_cluster(name, hosts=2)
+    found = read(json.dumps(node_link(there)))
+    every = tuple((a, b, 1) for a in range(8) for b in range(a + 1, 8))
+    assert (found.scale_up, found.pairs) == (scale_up, there.direct.pairs or every)
+    back = cluster(found, there.accelerator.name)
+    assert host_rings(back.direct, tuple(range(4))) == host_rings(there.direct, tuple(range(4)))
+
+
+def test_a_dump_by_networkx_itself_counts_links_by_the_narrowest(read, cluster):
+    there = load_cluster("dgx-1v", hosts=2)
+    found = read(json.dumps(nx.node_link_data(graph(there), edges="edges")))
+    assert (found.accelerators, found.hosts, found.rails, found.pairs) == (8, 2, 4, there.direct.pairs)
+    back = cluster(found, "v100-sxm-32gb")
+    assert back.direct.bandwidth == pytest.approx(22.5 * GB)
+    assert (back.direct.technology, link(back, "network").technology) == ("nvlink", "other")
+
+
+@pytest.mark.parametrize("change", [
+    lambda edge: edge["source"] == ["device", 1, 0] and edge.update(links=3),  # hosts differ
+    lambda edge: edge["source"] == ["device", 0, 0] and edge.update(bandwidth=1.5 * edge["bandwidth"]),
+    lambda edge: edge["source"][0] == edge["target"][0] and edge["source"][1] == 0 and edge.update(
+        source=["nic", 0, 0], target=["nic", 0, 1]),
+])  # fmt: skip
+def test_pairs_that_are_not_alike_have_no_cluster_file(read, change):
+    content = node_link(load_cluster("dgx-1v", hosts=2))
+    for edge in content["edges"]:
+        change(edge)
+    assert "unequal or not wired" in read(json.dumps(content)).obstacle
+
+
 def test_a_graph_that_lost_a_link_has_no_cluster_file(read):
     content = node_link(load_cluster("dgx-a100-80gb", hosts=2))
     content["edges"] = [
         edge for edge in content["edges"] if ["nic", 0, 3] not in (edge["source"], edge["target"])
     ]  # fmt: skip
-    with pytest.raises(InputError, match="not wired 'all' or 'spread'"):
+    with pytest.raises(InputError, match="not wired 'all', 'spread' or in 'pairs'"):
         to_cluster_yaml(read(json.dumps(content)), "a100-sxm-80gb")
 
 
@@ -735,7 +873,11 @@ def test_files_of_neighbouring_tools_are_refused_with_advice(shared, name):
         ("nccl_topo_xml/oci_bm_8xH100_16x200G.xml", None, 370.8, 21.6),
         ("nccl_topo_xml/azure_ncv4_4xA100_pcie.xml", "a100-sxm-80gb", 12, 10.625),
         ("nvidia_smi_topo/dgx_a100_8xA100_12nic.txt", "a100-sxm-80gb", 240, 24),
-        ("nvidia_smi_topo/a100_4gpu_nv4_2nic.txt", "a100-sxm-40gb", 240, 24),
+        ("nvidia_smi_topo/a100_4gpu_nv4_2nic.txt", "a100-sxm-40gb", 20, 24),  # of one link
+        ("nvidia_smi_topo/dgx1v_8xV100_4xCX4.txt", "v100-sxm-32gb", 22.5, 24),
+        ("nccl_topo_xml/azure_ndv2_8xV100.xml", "v100-sxm-32gb", 22.5, 24),
+        ("nvidia_smi_topo/hpe_xd670_8xH100_12nic.txt", "h100-sxm-80gb", 370.8, 24),
+        ("nvidia_smi_topo/rtx4090_8gpu_pcie.txt", "rtx-4090-24gb", 10, 24),
         ("topologies/simai_Spectrum-X_16g_8gps_400Gbps_H100.txt", "h100-sxm-80gb", 360, 50),
     ],
 )
@@ -745,6 +887,14 @@ def test_clusters_made_of_the_field_carry_what_they_should(shared, cluster, name
     assert wired.links[0].bandwidth == pytest.approx(scale_up * GB, rel=1e-3)
     assert link(wired, "network").bandwidth == pytest.approx(speed * GB, rel=1e-3)
     ClassFabric(wired).check_routes()
+
+
+def test_the_shipped_dgx_1v_is_wired_as_its_source(shared):
+    (path,) = (shared / "data" / "nvidia_smi_topo").glob("dgx1v*")
+    there, found = load_cluster("dgx-1v"), read_topology(path)
+    assert found.pairs == there.direct.pairs
+    near = {gpu: number for number, port in enumerate(found.compute_nics()) for gpu in port.near}
+    assert [near[gpu] for gpu in range(8)] == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_cards_without_peer_to_peer_are_noted_once(read):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from simulator.errors import InputError, UnknownNameError
@@ -53,8 +54,9 @@ def read(text: str, file: str) -> Inventory:
         accelerators=inside.npus,
         hosts=math.prod(each.npus for each in outside),
         scale_up=_scale_up(inside),
+        pairs=_pairs(inside),
         nics=tuple(
-            Nic(name=f"npu {npu}, dimension {number}", speed=each.bandwidth, near=(npu,))
+            Nic(name=f"npu {npu}, dimension {number}", speed=each.bandwidth, near=(npu,), technology="other")
             for npu in range(inside.npus)
             for number, each in enumerate(dimensions[1:], start=2)
             if each.npus > 1
@@ -120,10 +122,10 @@ def _scale_up(inside: _Dimension) -> ScaleUp:
 
 
 def _obstacle(inside: _Dimension, outside: list[_Dimension]) -> str:
-    if any(each.kind == "Ring" and each.npus > 2 for each in (inside, *outside)):
+    if any(each.kind == "Ring" and each.npus > 2 for each in outside):
         return (
-            "a Ring joins each NPU to two neighbours, but a cluster file wires kinds of nodes, not neighbours; write "
-            "Switch with the same bandwidth and half the latency in a copy of the file"
+            "a Ring behind the first dimension joins each host to two neighbours, but in a cluster file hosts meet at "
+            "switches; write Switch with the same bandwidth and half the latency in a copy of the file"
         )
     if len(outside) > 1:
         return (
@@ -138,7 +140,9 @@ def _obstacle(inside: _Dimension, outside: list[_Dimension]) -> str:
 def _layout(inside: _Dimension, outside: list[_Dimension], file: str) -> Layout:
     nodes = [Node(name="device", kind="device", per="host", count=inside.npus)]
     links = []
-    if inside.npus > 1:
+    if _pairs(inside):
+        links.append(_direct(inside, file))
+    elif inside.npus > 1:
         nodes.append(Node(name="dimension_1", kind="switch", per="host", count=1))
         links.append(_link(inside, 1, file))
     for each in outside:
@@ -146,7 +150,37 @@ def _layout(inside: _Dimension, outside: list[_Dimension], file: str) -> Layout:
         nodes.append(Node(name="dimension_2", kind="switch", per="cluster", count=inside.npus, note=note))
         links.append(_link(each, 2, file))
     hosts = math.prod(each.npus for each in outside)
-    return Layout(nodes=tuple(nodes), links=tuple(links), hosts=hosts, remarks=("GB in that file are 2**30 bytes.",))
+    return Layout(
+        nodes=tuple(nodes),
+        links=tuple(links),
+        hosts=hosts,
+        library="ring",
+        remarks=("GB in that file are 2**30 bytes.",),
+    )
+
+
+def _pairs(inside: _Dimension) -> tuple[tuple[int, int, int], ...]:
+    """Direct links of a host: a ring of two has one."""
+    joined = combinations(range(inside.npus), 2)
+    if inside.kind == "Switch":
+        return ()
+    if inside.kind == "FullyConnected":
+        return tuple((a, b, 1) for a, b in joined)
+    return tuple((a, b, 1) for a, b in joined if b - a in (1, inside.npus - 1))
+
+
+def _direct(inside: _Dimension, file: str) -> Link:
+    where = f"dimension 1 of {file}, {inside.kind}"
+    width, delay = f"{inside.bandwidth / _GB:g} GB/s of 2**30 B, {where}", f"{inside.latency / _NS:g} ns, {where}"
+    return Link(
+        name="dimension_1",
+        technology="other",
+        ends=("device", "device"),
+        wiring="pairs",
+        pairs=_pairs(inside),
+        bandwidth=Figure(value=bandwidth(inside.bandwidth), basis="derived", source="simulator", at=width),
+        latency=Figure(value=latency(inside.latency), basis="derived", source="simulator", at=delay),
+    )
 
 
 def _link(each: _Dimension, number: int, file: str) -> Link:
@@ -157,6 +191,7 @@ def _link(each: _Dimension, number: int, file: str) -> Link:
     delay = f"{each.latency / _NS:g} ns, dimension {number} of {file}"
     return Link(
         name=f"dimension_{number}",
+        technology="other",
         ends=("device", f"dimension_{number}"),
         wiring="all" if number == 1 else "spread",
         bandwidth=Figure(

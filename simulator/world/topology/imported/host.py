@@ -4,14 +4,19 @@ The shortest route wins, so the layout must not offer traffic between GPUs of a 
 as short as the way that it really takes:
 
 * GPUs with NVLink and a card (or several) each: ``device - nvswitch`` and ``device - nic``;
+* GPUs joined in pairs: ``device - device``; two that no link joins are further apart, but no further than over cards;
 * GPUs with NVLink that share cards: ``device - pcie_port - nic``, one link longer;
 * GPUs on PCIe only: everything hangs on one node, ``device - pcie_switch - nic``.  A ring over all GPUs crosses the CPU
-  interconnect once in each direction, so that is as wide as any link can be where there is one.
+  interconnect once in each direction, so that is as wide as any link can be where there is one;
+* GPUs that NVLink joins in groups (bridges): ``device - device`` within a group, and as on PCIe between them.
 """
 
 from __future__ import annotations
 
+import networkx as nx
+
 from simulator.errors import InputError
+from simulator.world.topology.cluster import Technology
 from simulator.world.topology.imported.inventory import Inventory, Nic
 from simulator.world.topology.imported.layout import Figure, Layout, Link, Node, bandwidth, latency
 from simulator.world.topology.imported.links import PciLink, Rate, nvlink, xgmi
@@ -24,7 +29,11 @@ _NVLINK_HOP, _PCI_HOP, _NET_HOP = 3.4 * _US, 5.7 * _US, 14 * _US
 _WIRE = 1 * _US
 """Share of the network link, half of a small RDMA write from end to end."""
 
-_SM_BY_LINKS = {4: 60, 6: 70, 12: 80, 18: 90}
+_FARTHEST = 3
+"""NVLinks from a GPU to any other: the way over a shared card has four links."""
+
+_VOLTA = 70
+_SM_BY_LINKS = {4: 60, 6: _VOLTA, 12: 80, 18: 90}
 
 
 def host_layout(inventory: Inventory) -> Layout:
@@ -38,11 +47,9 @@ def host_layout(inventory: Inventory) -> Layout:
     nodes = [Node(name="device", kind="device", per="host", count=inventory.accelerators)]
     links: list[Link] = []
     if inventory.scale_up not in ("pcie", "none"):
-        node, link = _scale_up(inventory)
-        nodes.append(node)
-        links.append(link)
+        _add_scale_up(inventory, nodes, links)
     cards = inventory.compute_nics()
-    if cards or inventory.scale_up == "pcie":
+    if cards or _meet_on_pcie(inventory):
         _add_pcie(inventory, cards, nodes, links)
     if cards:
         nodes.append(Node(name="switch", kind="switch", per="cluster", count=1, note="the file does not hold a fabric"))
@@ -53,67 +60,126 @@ def host_layout(inventory: Inventory) -> Layout:
         )
     fabric = "The fabric is not in that file: every port goes to one switch that never blocks."
     return Layout(
-        nodes=tuple(nodes), links=tuple(links), remarks=(fabric if cards else "No network port: one host only.",)
+        nodes=tuple(nodes),
+        links=tuple(links),
+        library="rccl" if inventory.gcn else "nccl",
+        cpu=inventory.cpu,
+        remarks=(fabric if cards else "No network port: one host only.",),
     )
 
 
-def _scale_up(inventory: Inventory) -> tuple[Node, Link]:
-    links = _equal_links(inventory)
-    rate, law = _link_rate(inventory)
-    origin = f"as {inventory.model} has" if "nvlinks" in inventory.filled else f"in {inventory.file}"
-    where = f"{links} links of {rate.nominal / 1e9:g} GB/s per GPU, {origin}"
-    kind = "xgmi" if inventory.gcn else "nvlink"
-    if inventory.scale_up == "mesh":
-        pair = links // (inventory.accelerators - 1)
-        note = (
-            f"{pair} direct links per pair, merged: right for collectives of all GPUs of a host; two GPUs alone have "
-            f"{pair * rate.nominal / 1e9:g} GB/s"
-        )
-        node = Node(name="mesh", kind="switch", per="host", count=1, note=note)
-    else:
-        node = Node(name="nvswitch", kind="switch", per="host", count=1, note="all chips merged into one node")
-    return node, Link(
-        name=kind,
-        ends=("device", node.name),
-        wiring="all",
-        bandwidth=Figure(value=bandwidth(links * rate.nominal), basis="derived", source="nccl-topo", at=where),
-        efficiency=Figure(value=rate.efficiency, basis="published", source="nccl-topo", at=law),
-        latency=_tuned(_NVLINK_HOP / 2, "Half of a hop of Ring Simple over NVLink, 3.4 us: a hop crosses two links"),
-    )
-
-
-def _equal_links(inventory: Inventory) -> int:
+def _add_scale_up(inventory: Inventory, nodes: list[Node], links: list[Link]) -> None:
     if inventory.scale_up == "unknown":
         raise InputError(
             "the file does not say how GPUs are joined",
             file=inventory.file,
-            remedy="name an NVIDIA part, such as 'a100-sxm-40gb' (--accelerator), and its NVLinks are filled in",
+            remedy="name a part such as 'a100-sxm-40gb' (--accelerator), and its NVLinks are filled in",
         )
-    if inventory.scale_up == "partial mesh" or len(set(inventory.nvlinks)) != 1:
+    if _is_direct(inventory):
+        links.append(_pairs(inventory))
+        return
+    nodes.append(Node(name="nvswitch", kind="switch", per="host", count=1, note="all chips merged into one node"))
+    links.append(_switched(inventory))
+
+
+def _pairs(inventory: Inventory) -> Link:
+    _check_pairs(inventory)
+    nominal, efficiency = _one_link(inventory)
+    kind: Technology = "xgmi" if inventory.gcn else "nvlink"
+    at = f"One link; pairs {_origin(inventory)}"
+    return Link(
+        name=kind,
+        technology=kind,
+        ends=("device", "device"),
+        wiring="pairs",
+        pairs=inventory.pairs,
+        bandwidth=Figure(value=bandwidth(nominal), basis="derived", source="nccl-topo", at=at),
+        efficiency=efficiency,
+        latency=_tuned(_NVLINK_HOP, "Hop latency Ring Simple over NVLink; a hop crosses one link"),
+    )
+
+
+def _switched(inventory: Inventory) -> Link:
+    if len(set(inventory.nvlinks)) != 1:
         raise InputError(
-            "NVLinks join only some pairs of GPUs (cube mesh, bridges) or not all pairs alike; a cluster file wires "
-            "kinds of nodes, not single pairs",
+            "GPUs have unequal numbers of NVLinks to the switch",
             file=inventory.file,
             key="nvlinks",
-            remedy="write the cluster file by hand with one switch, a port of the links that the rings can use",
+            value=list(inventory.nvlinks),
+            remedy="dump the file again when all links are up",
         )
-    return inventory.nvlinks[0]
+    links = inventory.nvlinks[0]
+    nominal, efficiency = _one_link(inventory)
+    where = f"{links} links of {nominal / 1e9:g} GB/s per GPU, {_origin(inventory)}"
+    return Link(
+        name="nvlink",
+        technology="nvlink",
+        ends=("device", "nvswitch"),
+        wiring="all",
+        bandwidth=Figure(value=bandwidth(links * nominal), basis="derived", source="nccl-topo", at=where),
+        efficiency=efficiency,
+        latency=_tuned(_NVLINK_HOP / 2, "Half of a hop of Ring Simple over NVLink, 3.4 us: a hop crosses two links"),
+    )
 
 
-def _link_rate(inventory: Inventory) -> tuple[Rate, str]:
+def _origin(inventory: Inventory) -> str:
+    return f"as {inventory.model} has" if "nvlinks" in inventory.filled else f"in {inventory.file}"
+
+
+def _groups(inventory: Inventory) -> nx.Graph[int]:
+    """GPUs and the links that join them in pairs."""
+    joined: nx.Graph[int] = nx.Graph((first, second) for first, second, _ in inventory.pairs)
+    joined.add_nodes_from(range(inventory.accelerators))
+    return joined
+
+
+def _check_pairs(inventory: Inventory) -> None:
+    """Traffic of two GPUs must keep to NVLink where that joins them, however far apart they are."""
+    joined = _groups(inventory)
+    whole = nx.is_connected(joined)
+    limit = _FARTHEST if whole else 1
+    if any(nx.diameter(joined.subgraph(group)) > limit for group in nx.connected_components(joined)):
+        ways = "more than three links apart" if whole else "joined in groups, and not every pair of a group"
+        raise InputError(
+            f"GPUs are {ways}: a way over PCIe would be as short",
+            file=inventory.file,
+            key="pairs",
+            remedy="write the cluster file by hand",
+        )
+
+
+def _meet_on_pcie(inventory: Inventory) -> bool:
+    """True if GPUs of a host reach each other over PCIe, all or some of them."""
+    return inventory.scale_up == "pcie" or (_is_direct(inventory) and not nx.is_connected(_groups(inventory)))
+
+
+def _is_direct(inventory: Inventory) -> bool:
+    return inventory.scale_up in ("mesh", "partial mesh")
+
+
+def _one_link(inventory: Inventory) -> tuple[float, Figure]:
+    """Nominal bandwidth of one link [B/s], and what payload gets of it."""
     if inventory.gcn:
-        rate = xgmi(inventory.gcn)
-        return rate, f"RCCL's topo.h, {inventory.gcn}: {rate.payload / 1e9:g} of {rate.nominal / 1e9:g} GB/s per link"
+        rate, law = xgmi(inventory.gcn), f"RCCL's topo.h, {inventory.gcn}"
+        return rate.nominal, Figure(value=rate.efficiency, basis="published", source="rccl-topo", at=_of(law, rate))
     sm = inventory.sm or _SM_BY_LINKS.get(inventory.nvlinks[0], 80)
     rate = nvlink(sm)
-    return rate, f"ncclTopoNVLinkBw, sm{sm}: {rate.payload / 1e9:g} of {rate.nominal / 1e9:g} GB/s per link"
+    if sm == _VOLTA:
+        at = "All-reduces on 2 to 8 V100: 22.5 of 25 GB/s per link, where ncclTopoNVLinkBw says 20"
+        return rate.nominal, Figure(value=0.9, basis="measured", source="vtrain", at=at)
+    law = f"ncclTopoNVLinkBw, sm{sm}"
+    return rate.nominal, Figure(value=rate.efficiency, basis="published", source="nccl-topo", at=_of(law, rate))
+
+
+def _of(law: str, rate: Rate) -> str:
+    return f"{law}: {rate.payload / 1e9:g} of {rate.nominal / 1e9:g} GB/s per link"
 
 
 def _add_pcie(inventory: Inventory, cards: tuple[Nic, ...], nodes: list[Node], links: list[Link]) -> None:
     lane = inventory.pcie or PciLink(generation=4, width=16)
     to_card = _NET_HOP / 2 - _WIRE
     nic = Node(name="nic", kind="nic", per="host", count=len(cards))
-    if inventory.scale_up == "pcie":
+    if _meet_on_pcie(inventory):
         nodes.append(_bridge(inventory))
         links.append(_to_bridge(inventory, lane))
         if cards:
@@ -152,7 +218,8 @@ def _to_bridge(inventory: Inventory, lane: PciLink) -> Link:
         return _lanes(inventory, "pcie", ("device", "pcie_switch"), lane, delay)
     at = f"Between CPUs, as NCCL reckons for those of {inventory.file}; a ring over all GPUs crosses it"
     width = Figure(value=bandwidth(narrow), basis="published", source="nccl-topo", at=at)
-    return Link(name="pcie", ends=("device", "pcie_switch"), wiring="all", bandwidth=width, latency=delay)
+    ends = ("device", "pcie_switch")
+    return Link(name="pcie", technology="pcie", ends=ends, wiring="all", bandwidth=width, latency=delay)
 
 
 def _lanes(
@@ -168,6 +235,7 @@ def _lanes(
     )
     return Link(
         name=name,
+        technology="pcie",
         ends=ends,
         wiring="spread",
         bandwidth=Figure(value=bandwidth(rate.nominal / shared_by), basis="derived", source="pci-express", at=at),
@@ -207,11 +275,14 @@ def _network(inventory: Inventory, cards: tuple[Nic, ...]) -> Link:
         raise InputError(f"network ports of different speed: {shown}", file=inventory.file, key="nics", remedy=remedy)
     (speed,) = speeds
     given = "nics" in inventory.filled
-    rdma = all(card.rdma for card in cards)
+    technology = cards[0].technology
+    told = max(card.latency for card in cards)
+    wire = "Half of the 2 us of a small RDMA write from end to end, out of NET's 14 us"
     ladder = "Speed ladder in search.cc: the channels of 25 GB/s found in logs carry 24, those of 50 carry 48"
     plain = "Ethernet without RDMA or without tuning: middle of 0.8 to 0.9"
     return Link(
         name="network",
+        technology=technology,
         ends=("nic", "switch"),
         wiring="spread",
         bandwidth=Figure(
@@ -221,9 +292,9 @@ def _network(inventory: Inventory, cards: tuple[Nic, ...]) -> Link:
             at=f"Given when {inventory.file} was imported" if given else f"Port speed in {inventory.file}",
         ),
         efficiency=Figure(value=0.96, basis="derived", source="nccl-topo", at=ladder)
-        if rdma
+        if technology != "tcp"
         else Figure(value=0.85, basis="assumed", source="simulator", at=plain),
-        latency=_tuned(_WIRE, "Half of the 2 us of a small RDMA write from end to end, out of NET's 14 us"),
+        latency=_tuned(_WIRE + told, f"{wire}, and {told / _US:g} us that the file tells NCCL" if told else wire),
     )
 
 

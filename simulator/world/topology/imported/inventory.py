@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import combinations
 from typing import Any, Literal
 
-from simulator.world.topology.imported.layout import Layout
-from simulator.world.topology.imported.links import Family, PciLink, family
+from simulator.world.topology.cluster import Technology
+from simulator.world.topology.imported.layout import Cpu, Layout
+from simulator.world.topology.imported.links import CUBE_MESH, Family, PciLink, family
 
-__all__ = ["DISTANCES", "Inventory", "Nic", "ScaleUp", "Seen", "is_full_mesh", "nics", "rails", "with_hints"]
+__all__ = [
+    "DISTANCES",
+    "Inventory",
+    "Nic",
+    "ScaleUp",
+    "Seen",
+    "is_full_mesh",
+    "nics",
+    "rails",
+    "technology_of_port",
+    "with_hints",
+]
 
 ScaleUp = Literal["nvswitch", "switch", "mesh", "partial mesh", "ring", "pcie", "none", "unknown"]
 """How the GPUs of a host are joined.
@@ -34,8 +47,10 @@ class Nic:
     """One direction [B/s]; None if the file does not say."""
     near: tuple[int, ...]
     """GPUs nearest to it; empty for ports that no GPU is meant to use, such as those for storage."""
-    rdma: bool = True
-    """False if the file shows plain Ethernet."""
+    technology: Technology
+    """Of its network, as far as class, vendor and name show it."""
+    latency: float = 0.0
+    """That its plugin tells NCCL, beyond NCCL's own constant [s]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +85,8 @@ class Inventory:
     """CPUs or NUMA nodes that GPUs hang at; 0 if the file does not say."""
     cpu_interconnect: float | None = None
     """Between two of them [B/s]."""
+    cpu: Cpu | None = None
+    """Their vendor."""
     filled: tuple[str, ...] = ()
     """Fields that the file leaves out and :func:`with_hints` filled in: ``nvlinks``, ``pcie``, ``nics``."""
     notes: tuple[str, ...] = ()
@@ -99,7 +116,8 @@ class Seen:
     speed: float | None
     distances: Sequence[int]
     """One of :data:`DISTANCES` for each GPU."""
-    rdma: bool = True
+    technology: Technology
+    latency: float = 0.0
 
 
 def nics(seen: Sequence[Seen]) -> tuple[Nic, ...]:
@@ -111,8 +129,28 @@ def nics(seen: Sequence[Seen]) -> tuple[Nic, ...]:
     closest = min((distance for port in seen for distance in port.distances), default=DISTANCES["SYS"])
     limit = _BELOW_A_SWITCH if closest <= _BELOW_A_SWITCH else DISTANCES["NODE"]
     return tuple(
-        Nic(name=port.name, speed=port.speed, near=_near(port.distances, limit), rdma=port.rdma) for port in seen
+        Nic(
+            name=port.name,
+            speed=port.speed,
+            near=_near(port.distances, limit),
+            technology=port.technology,
+            latency=port.latency,
+        )
+        for port in seen
     )
+
+
+def technology_of_port(name: str, *, ethernet: bool = False, rdma: bool = True) -> Technology:
+    """Say what network a port is on; one that nothing tells is taken for InfiniBand.
+
+    >>> technology_of_port("mlx5_0"), technology_of_port("mlx5_bond_0"), technology_of_port("rdmap16s27")
+    ('infiniband', 'roce', 'efa')
+    """
+    if name.startswith(("efa", "rdmap")):
+        return "efa"
+    if not rdma or name.startswith(("eth", "eno", "ens", "enp")):
+        return "tcp"
+    return "roce" if ethernet or "bond" in name or name.startswith(("roce", "bnxt", "irdma")) else "infiniband"
 
 
 def _near(distances: Sequence[int], limit: int) -> tuple[int, ...]:
@@ -142,15 +180,13 @@ def with_hints(inventory: Inventory, part: str | None = None, nic_speed: float |
         added += [] if inventory.pcie else ["pcie"]
         changed |= {
             "sm": inventory.sm or known.sm,
+            "gcn": inventory.gcn or known.gcn,
             "pcie": inventory.pcie or PciLink(generation=known.generation, width=16),
         }
         if inventory.scale_up == "unknown":
             changed |= _usual(known, inventory.accelerators)
             added.append("nvlinks")
-            notes.append(
-                f"the file holds no NVLinks: {known.nvlinks} per GPU and the layout '{changed['scale_up']}' are those "
-                f"of {inventory.accelerators} x {changed['model']}"
-            )
+            notes += _filled(known, inventory.accelerators, changed)
         if not known.peer_to_peer:
             notes.append(
                 f"{changed['model']} has no peer-to-peer: traffic between GPUs goes through host memory, slower than "
@@ -166,19 +202,32 @@ def with_hints(inventory: Inventory, part: str | None = None, nic_speed: float |
     return replace(inventory, **changed, filled=tuple(added), notes=tuple(dict.fromkeys(notes)))
 
 
+def _filled(known: Family, accelerators: int, changed: Mapping[str, Any]) -> Iterator[str]:
+    yield (
+        f"the file holds no {'xGMI' if known.gcn else 'NVLinks'}: {changed['nvlinks'][0]} per GPU and the layout "
+        f"'{changed['scale_up']}' are those of {accelerators} x {changed['model']}"
+    )
+    if changed.get("pairs") == CUBE_MESH:
+        yield "the cube mesh is that of a DGX-1V; whether GPUs have the same numbers here is not known"
+
+
 def _usual(known: Family, accelerators: int) -> dict[str, Any]:
-    """NVLinks of a host that the market knows: NVSwitch from 8 GPUs, but a cube mesh of 8 V100."""
-    scale_up: ScaleUp = "nvswitch"
-    if accelerators == 1:
-        scale_up = "none"
-    elif known.nvlinks == 0:
-        scale_up = "pcie"
-    elif known.sm == 70 and accelerators == 8:
-        scale_up = "partial mesh"
-    elif accelerators <= 4 and known.nvlinks % (accelerators - 1) == 0:
-        scale_up = "mesh"
-    changed: dict[str, Any] = {"scale_up": scale_up, "nvlinks": (known.nvlinks,) * accelerators}
-    if scale_up == "mesh":
-        each = known.nvlinks // (accelerators - 1)
-        changed["pairs"] = tuple((a, b, each) for a in range(accelerators) for b in range(a + 1, accelerators))
-    return changed
+    """NVLinks of a host that the market knows: NVSwitch from 8 GPUs, but a cube mesh of 8 V100; xGMI is a mesh."""
+    if accelerators == 1 or known.nvlinks == 0:
+        return {"scale_up": "none" if accelerators == 1 else "pcie", "nvlinks": (known.nvlinks,) * accelerators}
+    peers = accelerators - 1
+    if known.gcn:
+        return _mesh(accelerators, 1)
+    if known.sm == 70 and accelerators == 8:
+        return {"scale_up": "partial mesh", "nvlinks": (known.nvlinks,) * accelerators, "pairs": CUBE_MESH}
+    if accelerators <= 4 and known.nvlinks % peers == 0:
+        return _mesh(accelerators, known.nvlinks // peers)
+    return {"scale_up": "nvswitch", "nvlinks": (known.nvlinks,) * accelerators}
+
+
+def _mesh(accelerators: int, each: int) -> dict[str, Any]:
+    return {
+        "scale_up": "mesh",
+        "nvlinks": (each * (accelerators - 1),) * accelerators,
+        "pairs": tuple((a, b, each) for a, b in combinations(range(accelerators), 2)),
+    }

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Family", "PciLink", "Rate", "cpu_interconnect", "family", "nvlink", "part_of_pci_device", "xgmi"]
+__all__ = [
+    "CUBE_MESH",
+    "Family",
+    "PciLink",
+    "Rate",
+    "cpu_interconnect",
+    "family",
+    "nvlink",
+    "part_of_pci_device",
+    "xgmi",
+]
 
 GB = 1e9
 
@@ -35,6 +45,12 @@ _XGMI = {"gfx94": (64, 48), "gfx95": (76.5, 48), "gfx90a": (50, 36)}
 """Prefix of the architecture: nominal, payload of one xGMI link [GB/s] (RCCL, ``src/graph/topo.h``)."""
 
 _XGMI_BEFORE = (46, 24)
+
+CUBE_MESH = (
+    (0, 1, 1), (0, 2, 1), (0, 3, 2), (0, 4, 2), (1, 2, 2), (1, 3, 1), (1, 5, 2), (2, 3, 2),
+    (2, 6, 1), (3, 7, 1), (4, 5, 1), (4, 6, 1), (4, 7, 2), (5, 6, 2), (5, 7, 1), (6, 7, 2),
+)  # fmt: skip
+"""Two GPUs of a DGX-1V and the NVLinks between them (``nvidia-smi topo -m`` in microsoft/msccl-tools)."""
 
 _PCI = {1: (4, 3), 2: (8, 6), 3: (15.75, 12), 4: (31.5, 24), 5: (63, 48), 6: (126, 96)}
 """PCIe generation: nominal, payload of 16 lanes [GB/s] (``ncclTopoAddPci``)."""
@@ -101,14 +117,16 @@ def cpu_interconnect(vendor: str, family_id: int, model: int, arch: str = "x86_6
 class Family:
     """What every GPU of a part's name has, wherever it is sold."""
 
-    sm: int
-    """Compute capability x 10."""
+    sm: int | None
+    """Compute capability x 10 of an NVIDIA GPU."""
     nvlinks: int
-    """Per GPU, as far as a board wires them by itself: PCIe cards with bridges count none."""
+    """NVLink or xGMI; per GPU, as far as a board wires them by itself: PCIe cards with bridges count none."""
     generation: int
     """Of its PCIe port."""
     peer_to_peer: bool
     """False if the driver lets GPUs reach each other only through host memory."""
+    gcn: str | None = None
+    """Architecture of an AMD GPU."""
 
 
 _FAMILIES = {
@@ -134,6 +152,9 @@ _FAMILIES = {
 }
 """Beginning of a part's name: compute capability x 10, NVLinks, PCIe generation (NVIDIA datasheets)."""
 
+_AMD_FAMILIES = {"mi300x": ("gfx942", 7, 5), "mi325x": ("gfx942", 7, 5), "mi355x": ("gfx950", 7, 5)}
+"""Beginning of a part's name: architecture, xGMI links, PCIe generation (AMD data sheets)."""
+
 
 def family(part: str | None) -> Family | None:
     """Return what GPUs of *part* have, None for parts that are not known here.
@@ -145,6 +166,9 @@ def family(part: str | None) -> Family | None:
         if part and part.startswith(known):
             reached = not known.startswith(("rtx-4090", "rtx-5090"))
             return Family(sm=sm, nvlinks=nvlinks, generation=generation, peer_to_peer=reached)
+    for known, (gcn, links, generation) in _AMD_FAMILIES.items():
+        if part and part.startswith(known):
+            return Family(sm=None, nvlinks=links, generation=generation, peer_to_peer=True, gcn=gcn)
     return None
 
 

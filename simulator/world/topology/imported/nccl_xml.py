@@ -13,7 +13,18 @@ from dataclasses import dataclass, field
 from xml.etree import ElementTree as ET
 
 from simulator.errors import InputError
-from simulator.world.topology.imported.inventory import DISTANCES, Inventory, ScaleUp, Seen, is_full_mesh, nics, rails
+from simulator.world.topology.cluster import Technology
+from simulator.world.topology.imported.inventory import (
+    DISTANCES,
+    Inventory,
+    ScaleUp,
+    Seen,
+    is_full_mesh,
+    nics,
+    rails,
+    technology_of_port,
+)
+from simulator.world.topology.imported.layout import Cpu
 from simulator.world.topology.imported.links import PciLink, cpu_interconnect, part_of_pci_device
 
 __all__ = ["read"]
@@ -23,7 +34,9 @@ FORMAT = "NCCL topology XML"
 _GPU_CLASSES, _NIC_CLASSES, _BRIDGES, _NVSWITCH = ("0x03", "0x12"), ("0x02",), ("0x0604",), "0x068000"
 _BROADCOM = "0x1000"
 _NVIDIA, _AMD = "0x10de", "0x1002"
-_NIC_VENDORS = ("0x15b3", "0x1d0f", "0x14e4", "0x1dd8")  # Mellanox, Amazon, Broadcom, Pensando
+_AMAZON = "0x1d0f"
+_NIC_VENDORS = ("0x15b3", _AMAZON, "0x14e4", "0x1dd8")  # Mellanox, Broadcom, Pensando
+_ETHERNET = "0x0200"
 _NO_SPEED = 10_000  # Mb/s that NCCL takes for a port of speed 0
 _MBIT = 1e6 / 8
 
@@ -90,6 +103,7 @@ def read(text: str, file: str) -> Inventory:
         rails=rails(ports),
         cpus=len({gpu.cpu for gpu in found.gpus}),
         cpu_interconnect=_between(cpus, file),
+        cpu=_vendor(cpus),
         notes=tuple(notes),
     )
 
@@ -258,7 +272,9 @@ def _ports(found: _Found, file: str, notes: list[str]) -> Iterator[Seen]:
         if found.cards:
             notes.append("the file names network cards but not how fast they are")
         for index, card in enumerate(sorted(found.cards, key=lambda card: card.bus)):
-            yield Seen(name=card.bus or f"nic{index}", speed=None, distances=_distances(card, found.gpus))
+            name = card.bus or f"nic{index}"
+            distances = _distances(card, found.gpus)
+            yield Seen(name=name, speed=None, distances=distances, technology=_technology(card, ""))
         return
     for net, card in sorted(used, key=lambda pair: _integer(pair[0], "dev", file)):
         speed = _integer(net, "speed", file, 0)
@@ -269,8 +285,25 @@ def _ports(found: _Found, file: str, notes: list[str]) -> Iterator[Seen]:
             name=name,
             speed=(speed if speed > 0 else _NO_SPEED) * _MBIT,
             distances=_distances(card, found.gpus),
-            rdma=net.get("gdr") != "0" or name.startswith("mlx5"),
+            technology=_technology(card, name, rdma=net.get("gdr") != "0" or name.startswith("mlx5")),
+            latency=_microseconds(net, file),
         )
+
+
+def _technology(card: _Device, name: str, *, rdma: bool = True) -> Technology:
+    if card.element.get("vendor", "").lower() == _AMAZON:
+        return "efa"
+    ethernet = card.element.get("class", "").lower().startswith(_ETHERNET)
+    return technology_of_port(name, ethernet=ethernet, rdma=rdma)
+
+
+def _microseconds(net: ET.Element, file: str) -> float:
+    """Latency that the network's plugin tells NCCL [s]."""
+    written = net.get("latency", "0")
+    try:
+        return float(written) * 1e-6
+    except ValueError:
+        raise InputError("expected a number of microseconds", file=file, key="net.latency", value=written) from None
 
 
 def _distances(card: _Device, gpus: list[_Device]) -> list[int]:
@@ -296,3 +329,10 @@ def _between(cpus: list[ET.Element], file: str) -> float | None:
         )
         for cpu in cpus
     )  # fmt: skip
+
+
+def _vendor(cpus: list[ET.Element]) -> Cpu | None:
+    vendors: dict[str, Cpu] = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
+    found = {"arm" if cpu.get("arch") == "arm64" else vendors.get(cpu.get("vendor", "")) for cpu in cpus}
+    order: tuple[Cpu, ...] = ("amd", "arm", "intel")
+    return next((vendor for vendor in order if vendor in found), None)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.errors import InputError
+from simulator.world.topology.cluster import Technology
 from simulator.world.topology.imported.inventory import Inventory, Nic
 from simulator.world.topology.imported.layout import Figure, Layout, Link, Node, bandwidth, latency
 
@@ -23,6 +24,7 @@ _HEADER = re.compile(r"(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\S+)$")
 _NUMBER = r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)"
 _LINK = re.compile(rf"(\d+)\s+(\d+)\s+{_NUMBER}\s*([KMGT])bps\s+{_NUMBER}\s*(s|ms|us|ns)\s+(\S+)$")
 _BITS = {"K": 1e3 / 8, "M": 1e6 / 8, "G": 1e9 / 8, "T": 1e12 / 8}
+_FABRIC: Technology = "roce"  # what its ns-3 back end simulates
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
@@ -84,7 +86,12 @@ def read(text: str, file: str) -> Inventory:
         hosts=content.hosts,
         scale_up="nvswitch" if links else "none" if content.per_host == 1 else "unknown",
         nics=tuple(
-            Nic(name=f"gpu {cable.lower} to switch {cable.upper}", speed=cable.bandwidth, near=(cable.lower,))
+            Nic(
+                name=f"gpu {cable.lower} to switch {cable.upper}",
+                speed=cable.bandwidth,
+                near=(cable.lower,),
+                technology=_FABRIC,
+            )
             for cable in ports
         ),
         rails=len({cable.upper for cable in ports}),
@@ -222,27 +229,28 @@ def _written(content: _File, pods: list[list[int]], per_pod: int, spines: list[_
     if mine:
         nodes.append(Node(name="nvswitch", kind="switch", per="host", count=1))
         total = sum(cable.bandwidth for cable in mine)
-        links.append(_link("nvlink", ("device", "nvswitch"), "all", total, mine[0].latency, content.name))
+        links.append(_link("nvlink", "nvlink", ("device", "nvswitch"), total, mine[0].latency, content.name))
     if pods:
         first = content.access[0]
         ports = len(content.ports(0))
         nodes.append(Node(name="nic", kind="nic", per="host", count=ports))
         nodes.append(Node(name="leaf", kind="switch", per="pod", count=len(pods[0])))
         where = f"{content.name} has no PCIe: never narrower than the port"
-        links.append(_link("pcie", ("device", "nic"), "spread", first.bandwidth, 0.0, where))
-        links.append(_link("network", ("nic", "leaf"), "spread", first.bandwidth, first.latency, content.name))
+        links.append(_link("pcie", "pcie", ("device", "nic"), first.bandwidth, 0.0, where))
+        links.append(_link("network", _FABRIC, ("nic", "leaf"), first.bandwidth, first.latency, content.name))
     if spines:
         nodes.append(Node(name="spine", kind="switch", per="cluster", count=len(spines)))
         width, delay = spines[0].bandwidth, spines[0].latency
-        links.append(_link("uplink", ("leaf", "spine"), "all", width, delay, content.name))
+        links.append(_link("uplink", _FABRIC, ("leaf", "spine"), width, delay, content.name))
     return Layout(nodes=tuple(nodes), links=tuple(links), hosts=content.hosts, hosts_per_pod=per_pod)
 
 
-def _link(name: str, ends: tuple[str, str], wiring: str, width: float, delay: float, where: str) -> Link:
+def _link(name: str, technology: Technology, ends: tuple[str, str], width: float, delay: float, where: str) -> Link:
     return Link(
         name=name,
+        technology=technology,
         ends=ends,
-        wiring="all" if wiring == "all" else "spread",
+        wiring="all" if name in ("nvlink", "uplink") else "spread",
         bandwidth=Figure(value=bandwidth(width), basis="published", source="simulator", at=where),
         latency=Figure(value=latency(delay), basis="published", source="simulator", at=where),
     )

@@ -14,7 +14,16 @@ from dataclasses import dataclass
 import networkx as nx
 
 from simulator.errors import InputError
-from simulator.world.topology.imported.inventory import DISTANCES, Inventory, ScaleUp, Seen, is_full_mesh, nics, rails
+from simulator.world.topology.imported.inventory import (
+    DISTANCES,
+    Inventory,
+    ScaleUp,
+    Seen,
+    is_full_mesh,
+    nics,
+    rails,
+    technology_of_port,
+)
 
 __all__ = ["read", "recognised"]
 
@@ -67,6 +76,7 @@ def read(text: str, file: str) -> Inventory:
             name=matrix.legend.get(port, port),
             speed=None,
             distances=[DISTANCES.get(matrix.entry(port, gpu), DISTANCES["SYS"]) for gpu in gpus],
+            technology=technology_of_port(matrix.legend.get(port, port)),
         )
         for port in ports
     ]
