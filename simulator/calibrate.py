@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-import yaml
 
 from simulator.errors import InputError
 from simulator.laws.collectives.base import Collective, CollectiveKind
 from simulator.laws.collectives.calibration import Pricing
 from simulator.laws.collectives.fabric import ClassFabric, Phase
 from simulator.units import binary
-from simulator.world.document import find, read_mapping
+from simulator.world.document import find, read_mapping, yaml_text
 from simulator.world.measurements.nccl_tests import Row, read_nccl_tests
 from simulator.world.mesh import Mesh
 from simulator.world.topology.cluster import Cluster, Forced
@@ -193,7 +192,7 @@ def calibrated_file(reference: str, cluster: Cluster, calibrations: Sequence[Cal
     content["measured"] = kept + measured
     files = sorted({each.measured.file for each in calibrations})
     head = f"# {cluster.name}, with times of collectives measured on it: {', '.join(files)}.\n\n"
-    return head + yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
+    return head + yaml_text(content)
 
 
 def _entry(calibration: Calibration) -> dict[str, Any]:

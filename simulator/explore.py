@@ -35,7 +35,7 @@ class Outcome:
 
     def readings(self) -> list[Exposure]:
         """Of every rank class."""
-        return [self.reading, *(exposure(item) for item in self.timeline.classes[1:])]
+        return [self.reading, *(exposure(item, self.timeline.step_time) for item in self.timeline.classes[1:])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def run_variant(scenario: Scenario, variant: Variant) -> Outcome:
     program = record(scenario, variant)
     ready = stage(scenario, program)
     timeline = simulate(ready)
-    reading = exposure(timeline.classes[0])
+    reading = exposure(timeline.classes[0], timeline.step_time)
     traffic = _volume(scenario, program)
     result = summarise(scenario, variant, timeline, reading, traffic, _ideal_step(ready))
     return Outcome(variant=variant, timeline=timeline, reading=reading, result=result)

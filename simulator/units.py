@@ -17,7 +17,7 @@ from quantiphy import Quantity as _Parser
 
 from simulator.errors import InputError
 
-__all__ = ["Bandwidth", "Bytes", "Duration", "Flop", "FlopRate", "Price", "Quantity", "quantity", "readable"]
+__all__ = ["Bandwidth", "Bytes", "Duration", "Flop", "FlopRate", "Price", "Quantity", "binary", "quantity", "readable"]
 
 
 class Quantity(float):
@@ -127,3 +127,12 @@ def readable(value: float, unit: str, digits: int = 3) -> str:
     ('12.3 ms', '50 GB/s', '0 s')
     """
     return str(_Parser(value, unit).render(prec=digits - 1, strip_zeros=True))
+
+
+def binary(size: float) -> str:
+    """Return *size* [B] with a binary prefix for people.
+
+    >>> binary(2**20), binary(1.5 * 2**30), binary(512)
+    ('1 MiB', '1.5 GiB', '512 B')
+    """
+    return str(_Parser(size, "B").binary(prec=3))

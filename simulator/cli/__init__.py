@@ -8,8 +8,11 @@ import sys
 import click
 
 from simulator import __version__
+from simulator.cli.calibrate import calibrate
+from simulator.cli.collective import collective
 from simulator.cli.imports import import_
 from simulator.cli.topology import topology
+from simulator.cli.validate import validate
 from simulator.cli.variants import memory, plot, program, run, show, trace, volume
 from simulator.errors import BrokenLawError, InputError
 
@@ -26,7 +29,8 @@ def zerosim() -> None:
 
 
 topology.add_command(import_)
-for command in (run, show, program, volume, memory, trace, plot, topology):
+topology.add_command(calibrate)
+for command in (run, show, program, volume, memory, trace, plot, topology, collective, validate):
     zerosim.add_command(command)
 
 

@@ -12,10 +12,14 @@ from typing import NamedTuple
 from simulator.laws.collectives.base import Collective
 from simulator.laws.collectives.calibration import Pricing
 from simulator.laws.collectives.fabric import AbstractFabric, ClassFabric, FullFabric, Link, Phase
+from simulator.laws.collectives.mixed import MixedFabric
 from simulator.laws.kernels import Kernel, kernel_time, rates
 from simulator.schedules.program import Program
+from simulator.world.catalog import Accelerator
 from simulator.world.conditions import Conditions, Fault
+from simulator.world.mesh import Group
 from simulator.world.scenario import Scenario
+from simulator.world.topology.mixed import host_types, slowest, type_of
 
 __all__ = ["RankClass", "Stage", "infinitely_fast_network", "stage", "under"]
 
@@ -72,6 +76,10 @@ def stage(scenario: Scenario, program: Program) -> Stage:
     if scenario.all_ranks:
         fabric: AbstractFabric = FullFabric(scenario.cluster)
         ready = _Casting(scenario, program, fabric).all_ranks()
+    elif scenario.cluster.others:
+        mixed = MixedFabric(scenario.cluster)
+        mixed.check_routes()
+        ready = _Casting(scenario, program, mixed).one_class_per_type()
     else:
         by_class = ClassFabric(scenario.cluster)
         by_class.check_routes()
@@ -127,58 +135,101 @@ class _Casting:
 
     def __init__(self, scenario: Scenario, program: Program, fabric: AbstractFabric) -> None:
         self._scenario, self._program, self._fabric = scenario, program, fabric
-        self._pricing = Pricing(scenario.cluster, scenario.place.library, scenario.place.forced, fabric)
-        at = rates(scenario.accelerator, scenario.training.precision, scenario.achieved)
-        self._times = tuple(
-            kernel_time(operation, at) if isinstance(operation, Kernel) else 0.0 for operation in program.operations
-        )
+        cluster, place = scenario.cluster, scenario.place
+        spanning = slowest(cluster) if cluster.others else cluster
+        self._pricing = Pricing(spanning, place.library, place.forced, fabric)
+        self._inside = [
+            Pricing(each, place.library, place.forced, self._fabric_of(number))
+            for number, each in enumerate(host_types(cluster))
+        ]
+        self._times = [self._times_on(each.accelerator) for each in host_types(cluster)]
         self._communicators: dict[tuple[str, int], int] = {}
         self._members: list[int] = []
         self._priced: dict[tuple[int, int], tuple[Phase, ...]] = {}
+
+    def _fabric_of(self, number: int) -> AbstractFabric:
+        """Where collectives that stay on a host of type *number* run."""
+        return MixedFabric(self._scenario.cluster, number) if isinstance(self._fabric, MixedFabric) else self._fabric
+
+    def _times_on(self, accelerator: Accelerator) -> tuple[float, ...]:
+        at = rates(accelerator, self._scenario.training.precision, self._scenario.achieved)
+        return tuple(
+            kernel_time(operation, at) if isinstance(operation, Kernel) else 0.0
+            for operation in self._program.operations
+        )
 
     def one_class(self) -> Stage:
         """All ranks behave alike: each communicator is a meeting of one."""
         mesh = self._scenario.mesh
         return Stage(
             classes=(self._rank_class("all ranks", mesh.ranks, 0),),
-            members=tuple(1 for _ in self._communicators),
+            members=tuple(self._members),
             links=self._fabric.links,
         )
 
+    def one_class_per_type(self) -> Stage:
+        """Ranks of a type of hosts behave alike; collectives that span hosts are where types meet."""
+        cluster = self._scenario.cluster
+        counts = [cluster.hosts - sum(item.hosts for item in cluster.others), *(item.hosts for item in cluster.others)]
+        classes, first = [], 0
+        for number, (each, hosts) in enumerate(zip(host_types(cluster), counts, strict=True)):
+            ranks = hosts * cluster.accelerators_per_host
+            name = f"{hosts} hosts of {each.accelerator.name}"
+            classes.append(self._rank_class(name, ranks, first * cluster.accelerators_per_host, number))
+            first += hosts
+        return Stage(classes=tuple(classes), members=tuple(self._members), links=self._fabric.links)
+
     def all_ranks(self) -> Stage:
         """Each rank plays for itself."""
-        classes = tuple(self._rank_class(f"rank {rank}", 1, rank) for rank in range(self._scenario.mesh.ranks))
+        per_host = self._scenario.cluster.accelerators_per_host
+        classes = tuple(
+            self._rank_class(f"rank {rank}", 1, rank, type_of(self._scenario.cluster, rank // per_host))
+            for rank in range(self._scenario.mesh.ranks)
+        )
         return Stage(classes=classes, members=tuple(self._members), links=self._fabric.links)
 
-    def _rank_class(self, name: str, ranks: int, rank: int) -> RankClass:
+    def _rank_class(self, name: str, ranks: int, rank: int, kind: int = 0) -> RankClass:
+        """Class of *ranks* like *rank*, on hosts of type *kind*."""
         communicators = tuple(
-            self._communicator(operation, rank) if isinstance(operation, Collective) else NO_COMMUNICATOR
+            self._communicator(operation, rank, kind) if isinstance(operation, Collective) else NO_COMMUNICATOR
             for operation in self._program.operations
         )
         return RankClass(
             name=name,
             ranks=ranks,
             program=self._program,
-            times=self._times,
-            phases=tuple(self._phases(index, communicator, rank) for index, communicator in enumerate(communicators)),
+            times=self._times[kind],
+            phases=tuple(
+                self._phases(index, communicator, rank, kind) for index, communicator in enumerate(communicators)
+            ),
             communicators=communicators,
         )
 
-    def _communicator(self, collective: Collective, rank: int) -> int:
+    def _communicator(self, collective: Collective, rank: int, kind: int) -> int:
         """Number of the communicator of *rank*'s group; the first of its members names the group."""
         group = collective.group
-        first = rank // (group.size * group.stride) * (group.size * group.stride) + rank % group.stride
+        if self._scenario.all_ranks:
+            first = rank // (group.size * group.stride) * (group.size * group.stride) + rank % group.stride
+        else:
+            first = kind if group.hosts == 1 else 0  # classes meet unless their groups stay on hosts
         key = (group.name, first)
         if key not in self._communicators:
             self._communicators[key] = len(self._members)
-            self._members.append(group.size)
+            self._members.append(self._meeting(group))
         return self._communicators[key]
 
-    def _phases(self, index: int, communicator: int, rank: int) -> tuple[Phase, ...]:
+    def _meeting(self, group: Group) -> int:
+        """Rank classes that meet in a communicator of *group*."""
+        if self._scenario.all_ranks:
+            return group.size
+        return 1 if group.hosts == 1 else len(self._times)
+
+    def _phases(self, index: int, communicator: int, rank: int, kind: int) -> tuple[Phase, ...]:
         operation = self._program.operations[index]
         if not isinstance(operation, Collective):
             return ()
         if (index, communicator) not in self._priced:
             ranks = operation.group.members(rank) if self._scenario.all_ranks else ()
-            self._priced[index, communicator] = self._pricing.phases(operation, ranks)
+            pricing = self._inside[kind] if operation.group.hosts == 1 else self._pricing
+            self._priced[index, communicator] = pricing.phases(operation, ranks)
         return self._priced[index, communicator]

@@ -102,8 +102,16 @@ class Exposure:
         return dict(total)
 
 
-def exposure(timeline: ClassTimeline) -> Exposure:
-    """Read the exposed communication off what one rank class did."""
+def exposure(timeline: ClassTimeline, step: float | None = None) -> Exposure:
+    """Read the exposed communication off what one rank class did.
+
+    Parameters
+    ----------
+    timeline
+        Of the class.
+    step
+        When the last class was done [s]; a class that was done before waits for it in the next step, which is ``skew``.
+    """
     compute_stream = [span for span in timeline.spans if span.launch.stream == COMPUTE]
     is_copy = [isinstance(item, Kernel) and item.is_copy for item in timeline.program.operations]
     communicates = [isinstance(item, Collective) for item in timeline.program.operations]
@@ -113,7 +121,7 @@ def exposure(timeline: ClassTimeline) -> Exposure:
         if not is_copy[span.launch.operation] and not communicates[span.launch.operation]
     ]
     copies = [span for span in compute_stream if is_copy[span.launch.operation]]
-    stalls = tuple(_Charging(timeline).stalls(compute_stream))
+    stalls = (*_Charging(timeline).stalls(compute_stream), *_waiting_for_others(timeline, compute_stream, step))
     busy = merged((span.start, span.end) for span in timeline.spans if communicates[span.launch.operation])
     return Exposure(
         compute=sum(span.end - span.start for span in kernels),
@@ -125,6 +133,14 @@ def exposure(timeline: ClassTimeline) -> Exposure:
         communication=_length(busy),
         stalls=stalls,
     )
+
+
+def _waiting_for_others(timeline: ClassTimeline, stream: Sequence[Span], step: float | None) -> Iterator[Stall]:
+    """From the class's own end to that of the last one, charged to the collective where it meets them next."""
+    end = stream[-1].end if stream else 0.0
+    meets = (item for item in timeline.program.operations if isinstance(item, Collective))
+    if step is not None and step > end and (first := next(meets, None)) is not None:
+        yield Stall(end, step, "skew", first.role, "next step")
 
 
 def merged(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -22,6 +22,7 @@ from simulator.world.policy.choice import Policy
 from simulator.world.policy.textbook import TextbookPolicy
 from simulator.world.policy.zero import DeepSpeedPolicy
 from simulator.world.scenario import Scenario, Variant
+from simulator.world.topology.mixed import host_types
 
 __all__ = ["Result", "failed", "memory_of", "summarise"]
 
@@ -88,8 +89,7 @@ def summarise(
     """
     step = timeline.step_time
     _check_identity(reading, step, variant)
-    peak_rate = scenario.accelerator.peak_flops.get(scenario.training.precision)
-    possible = peak_rate.value * step if peak_rate else float("inf")
+    possible = _peak_rate(scenario) * step
     return Result(
         name=variant.name,
         schedule=variant.schedule,
@@ -127,7 +127,17 @@ def summarise(
 
 def memory_of(scenario: Scenario, variant: Variant, timeline: Timeline) -> Footprint:
     """Return the peak of the first rank class."""
-    return footprint(_states(scenario, variant.policy), timeline.classes[0].memory, scenario.accelerator.memory.value)
+    smallest = min(item.accelerator.memory.value for item in host_types(scenario.cluster))
+    return footprint(_states(scenario, variant.policy), timeline.classes[0].memory, smallest)
+
+
+def _peak_rate(scenario: Scenario) -> float:
+    """Mean peak of the accelerators at the precision of training [FLOP/s]; infinite where one has none."""
+    cluster = scenario.cluster
+    first = cluster.hosts - sum(item.hosts for item in cluster.others)
+    parts = ((first, cluster.accelerator), *((item.hosts, item.accelerator) for item in cluster.others))
+    peaks = [(hosts, part.peak_flops.get(scenario.training.precision)) for hosts, part in parts]
+    return sum(hosts * (peak.value if peak else float("inf")) for hosts, peak in peaks) / cluster.hosts
 
 
 def _states(scenario: Scenario, policy: Policy) -> dict[str, float]:

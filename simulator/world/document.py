@@ -21,7 +21,7 @@ import yaml
 from simulator.errors import InputError, UnknownNameError
 from simulator.units import Quantity
 
-__all__ = ["Section", "convert", "convert_options", "data_directory", "find", "read_mapping"]
+__all__ = ["Section", "convert", "convert_options", "data_directory", "find", "read_mapping", "yaml_text"]
 
 T = TypeVar("T")
 
@@ -232,3 +232,8 @@ class _Loader(_Base):  # type: ignore[misc]
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )
+
+
+def yaml_text(content: Mapping[str, Any]) -> str:
+    """Return *content* as the text of a file that :func:`read_mapping` reads."""
+    return yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=110)

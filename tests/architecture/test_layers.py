@@ -24,6 +24,8 @@ ROOMS = [
     "readings",
     "sweep",
     "explore",
+    "calibrate",
+    "collective",
     "validate",
     ".",
     "cli",

@@ -65,7 +65,7 @@ def test_what_a_fault_costs_is_contention(scenario):
 
 
 def test_one_link_of_many_slows_only_who_crosses_it(scenario):
-    """Under `ranks: all` a fault of host 0's link slows the collectives that cross it: all of them, in a world of two."""
+    """Under `ranks: all` a fault of host 0's link slows the collectives that cross it: in a world of two, all."""
     whole = undisturbed(scenario)
     asked = {"faults": [{"link": "link", "remaining": 0.5, "host": 0}]}
     everyone = outcome(scenario, **GATHER, topology=FLAT | asked, run={"ranks": "all"}).result.step_time

@@ -21,7 +21,7 @@ from simulator.world.catalog import accelerator
 from simulator.world.document import data_directory
 from simulator.world.model.explicit import LayerSection
 from simulator.world.scenario import load_scenario
-from simulator.world.topology import cluster, fabrics
+from simulator.world.topology import asked, cluster, fabrics, measured
 from simulator.world.topology.cluster import load_cluster
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +41,7 @@ SECTIONS = {
         "`topology.links`": cluster.LinkOverride,
         "`topology.nccl`": scenario.NcclSection,
         "`topology.fabric`": fabrics.FabricSection,
+        "`topology.others`": asked.OtherHostsSection,
         "`topology.background`": conditions.BackgroundSection,
         "`topology.faults`": conditions.FaultSection,
         "`compute`": scenario.ComputeSection,
@@ -53,6 +54,7 @@ SECTIONS = {
         "The file": cluster.ClusterSection,
         "`nodes`": cluster.NodeSection,
         "`links`": cluster.LinkSection,
+        "`measured`": measured.MeasuredSection,
         "Numbers": catalog.NumberSection,
         "Accelerators": catalog.AcceleratorSection,
     },

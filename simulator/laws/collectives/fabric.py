@@ -136,14 +136,21 @@ class ClassFabric(AbstractFabric):
                 self._route(host, 0)
 
     def phase(self, exchange: Exchange, ranks: Sequence[int] = ()) -> Phase:
+        return self._phase(exchange, self.loads(exchange), self.latency(exchange))
+
+    def loads(self, exchange: Exchange) -> dict[int, float]:
+        """Bytes on each link, by its number."""
         carried: dict[int, float] = defaultdict(float)
         for send in exchange.sends:
             for share, route in self._shares(send, exchange.group):
                 for link, crossings in route.usage:
                     carried[link] += send.amount * share * crossings
-        return self._phase(exchange, carried, self._latency(exchange) if exchange.latency is None else exchange.latency)
+        return carried
 
-    def _latency(self, exchange: Exchange) -> float:
+    def latency(self, exchange: Exchange) -> float:
+        """Latency of all messages that follow each other [s]."""
+        if exchange.latency is not None:
+            return exchange.latency
         latency = 0.0
         if exchange.host_steps:
             latency += exchange.host_steps * self._inside().latency

@@ -4,8 +4,18 @@ This is the only room that knows matplotlib; import it when a figure is wanted, 
 ``pyplot``, so nothing is kept between calls and no window opens.
 """
 
+from simulator.readings.plots.collective import collective_figure
 from simulator.readings.plots.exposed import exposed_figure
+from simulator.readings.plots.parity import parity_figure
+from simulator.readings.plots.residuals import residuals_figure
 from simulator.readings.plots.timeline import timeline_figure
 from simulator.readings.plots.topology import topology_figure
 
-__all__ = ["exposed_figure", "timeline_figure", "topology_figure"]
+__all__ = [
+    "collective_figure",
+    "exposed_figure",
+    "parity_figure",
+    "residuals_figure",
+    "timeline_figure",
+    "topology_figure",
+]

@@ -9,7 +9,8 @@ from typing import Any, get_args
 
 from msgspec import field
 
-from simulator.errors import UnknownNameError
+from simulator.errors import InputError, UnknownNameError
+from simulator.world.catalog import accelerator
 from simulator.world.conditions import BackgroundSection, Conditions, FaultSection, read_conditions
 from simulator.world.document import Section, convert, find
 from simulator.world.topology.cluster import (
@@ -19,8 +20,10 @@ from simulator.world.topology.cluster import (
     Count,
     Forced,
     LinkOverride,
+    OtherHosts,
     Placement,
     load_cluster,
+    overridden,
 )
 from simulator.world.topology.cluster import Library as LibraryName
 from simulator.world.topology.fabrics import read_fabric, with_fabric
@@ -38,6 +41,15 @@ class NcclSection(Section):
     sharp: bool = False
     pxn: bool = True
     two_hop: bool = False
+
+
+class OtherHostsSection(Section):
+    """An entry of ``topology.others``: the last hosts, of another type with the same layout."""
+
+    hosts: Count
+    accelerator: str | None = None
+    links: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """As ``topology.links``."""
 
 
 class TopologySection(Section):
@@ -58,6 +70,8 @@ class TopologySection(Section):
     """How the hosts are spread over pods and zones."""
     costs: str | None = None
     """A table of measured times of collectives (.csv), besides those of the cluster file."""
+    others: list[OtherHostsSection] = field(default_factory=list)
+    """Hosts of other types among ``hosts``, the last ones."""
     background: list[BackgroundSection] = field(default_factory=list)
     faults: list[FaultSection] = field(default_factory=list)
 
@@ -106,7 +120,26 @@ def _cluster(section: TopologySection, file: Path) -> Cluster:
         overrides=overrides,
         on_fabric=_on_fabric(section.fabric, section.placement, file),
     )
-    return replace(loaded, measured=(*costs, *loaded.measured))
+    return replace(loaded, measured=(*costs, *loaded.measured), others=_others(section, loaded, file))
+
+
+def _others(section: TopologySection, loaded: Cluster, file: Path) -> tuple[OtherHosts, ...]:
+    total = sum(item.hosts for item in section.others)
+    if total >= loaded.hosts and section.others:
+        remedy = f"leave at least one of the {loaded.hosts} hosts as the cluster file describes it"
+        raise InputError("too many hosts of other types", file=file, key="topology.others", value=total, remedy=remedy)
+    found = []
+    for index, item in enumerate(section.others):
+        key = f"topology.others[{index}].links"
+        changes = {name: convert(raw, LinkOverride, file, f"{key}.{name}") for name, raw in item.links.items()}
+        links = overridden(loaded.links, changes, file)
+        for name in changes:
+            link = next(link for link in links if link.name == name)
+            if all(loaded.node(end).per != "host" for end in link.ends):
+                raise InputError("is not a link of hosts", file=file, key=key, value=name)
+        part = accelerator(item.accelerator) if item.accelerator else loaded.accelerator
+        found.append(OtherHosts(hosts=item.hosts, accelerator=part, links=links))
+    return tuple(found)
 
 
 def _on_fabric(raw: str | dict[str, Any] | None, placement: Placement, file: Path) -> Callable[[Cluster], Cluster]:

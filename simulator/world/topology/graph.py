@@ -15,6 +15,7 @@ import networkx as nx
 
 from simulator.errors import NoRouteError
 from simulator.world.topology.cluster import DEVICE, Cluster, LinkKind, NodeKind, Scope
+from simulator.world.topology.mixed import links_by_type, type_of
 from simulator.world.topology.placement import place_of, sample_hosts
 
 __all__ = ["Node", "device", "graph", "kind_of_link", "pair_count", "routes", "sample"]
@@ -43,9 +44,11 @@ def graph(cluster: Cluster, hosts: Iterable[int] | None = None) -> nx.DiGraph[No
     for link in cluster.links:
         lower, upper = (cluster.node(end) for end in link.ends)
         if link.wiring == "pairs":
-            _add_pairs(built, link)
+            _add_pairs(built, link, cluster)
             continue
+        own = links_by_type(cluster, link.name)
         for node in [node for node in built if node[0] == lower.name]:
+            mine = own[type_of(cluster, node[1]) if lower.per == "host" else 0]
             place = node[1] if lower.per == upper.per else _place(cluster, node[1], lower.per, upper.per)
             for index in _uppers(node[2], lower, upper, link):
                 other = (upper.name, place, index)
@@ -55,20 +58,21 @@ def graph(cluster: Cluster, hosts: Iterable[int] | None = None) -> nx.DiGraph[No
                         tail,
                         head,
                         kind=kind_of_link(link, tail[0]),
-                        bandwidth=link.bandwidth,
-                        latency=link.latency.value,
+                        bandwidth=mine.bandwidth,
+                        latency=mine.latency.value,
                     )
     return built
 
 
-def _add_pairs(built: nx.DiGraph[Node], link: LinkKind) -> None:
+def _add_pairs(built: nx.DiGraph[Node], link: LinkKind, cluster: Cluster) -> None:
     """Join devices of a host straight to each other; several links between two are one of their sum."""
+    own = links_by_type(cluster, link.name)
     devices = [node for node in built if node[0] == DEVICE]
     for tail, head in ((a, b) for a in devices for b in devices if a != b and a[1] == b[1]):
         count = pair_count(link, tail[2], head[2])
         if count:
-            kind = f"{link.name}:{tail[2]}>{head[2]}"
-            built.add_edge(tail, head, kind=kind, bandwidth=count * link.bandwidth, latency=link.latency.value)
+            kind, mine = f"{link.name}:{tail[2]}>{head[2]}", own[type_of(cluster, tail[1])]
+            built.add_edge(tail, head, kind=kind, bandwidth=count * mine.bandwidth, latency=mine.latency.value)
 
 
 def pair_count(link: LinkKind, first: int, second: int) -> int:
