@@ -138,10 +138,12 @@ class _Casting:
         cluster, place = scenario.cluster, scenario.place
         spanning = slowest(cluster) if cluster.others else cluster
         self._pricing = Pricing(spanning, place.library, place.forced, fabric)
-        self._inside = [
-            Pricing(each, place.library, place.forced, self._fabric_of(number))
-            for number, each in enumerate(host_types(cluster))
-        ]
+        self._inside = [self._pricing]
+        if cluster.others:
+            self._inside = [
+                Pricing(each, place.library, place.forced, self._fabric_of(number))
+                for number, each in enumerate(host_types(cluster))
+            ]
         self._times = [self._times_on(each.accelerator) for each in host_types(cluster)]
         self._communicators: dict[tuple[str, int], int] = {}
         self._members: list[int] = []

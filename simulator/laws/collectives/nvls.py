@@ -56,7 +56,8 @@ class NvlsTree(AbstractAlgorithm):
             return ()
         sends = [Send(_on_host(collective), hosts=0, devices=1)] if p > 1 else []
         sends += tree_sends(2 * payload / p, m)
-        return (Exchange(group=group, sends=tuple(sends), host_steps=1, network_steps=2 * (m.bit_length() - 1)),)
+        steps = 2 * (m.bit_length() - 1)
+        return (Exchange(group=group, sends=tuple(sends), host_steps=int(p > 1), network_steps=steps),)
 
 
 @final
@@ -78,7 +79,7 @@ class CollNet(AbstractAlgorithm):
         sends = [Send(_on_host(collective) if self.in_switch else inside, hosts=0, devices=1)] if p > 1 else []
         if m > 1:  # to the switches and back loads a card once in each direction, as one message to a neighbour does
             sends.append(Send(payload / p, hosts=1))
-        return (Exchange(group=group, sends=tuple(sends), host_steps=2, network_steps=int(m > 1)),)
+        return (Exchange(group=group, sends=tuple(sends), host_steps=2 * (p > 1), network_steps=int(m > 1)),)
 
 
 def _on_host(collective: Collective) -> float:

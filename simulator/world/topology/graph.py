@@ -9,6 +9,7 @@ whole cluster, so nothing here grows with the number of GPUs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 import networkx as nx
@@ -82,8 +83,9 @@ def pair_count(link: LinkKind, first: int, second: int) -> int:
     return sum(count for a, b, count in link.pairs if {a, b} == {first, second})
 
 
+@lru_cache(maxsize=16)
 def sample(cluster: Cluster) -> nx.DiGraph[Node]:
-    """Build the quotient: few hosts, each link with ``members``, its number in the whole cluster."""
+    """Build the quotient: few hosts, each link with ``members``, its number in the whole cluster; not to be changed."""
     built = graph(cluster, sample_hosts(cluster))
     for link in cluster.links:
         lower = cluster.node(link.ends[0])

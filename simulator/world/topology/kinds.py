@@ -124,9 +124,9 @@ class OtherHosts:
     links: tuple[LinkKind, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cluster:
-    """Hosts of one layout, wired alike."""
+    """Hosts of one layout, wired alike; the same only as itself, so that what is built of it can be kept."""
 
     name: str
     title: str

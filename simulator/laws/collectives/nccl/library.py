@@ -5,6 +5,7 @@ RCCL is NCCL's code with rings through the links of a full mesh; of its own tune
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Final, final
 
@@ -12,7 +13,7 @@ from simulator.errors import InputError
 from simulator.laws.collectives.base import AbstractAlgorithm, Collective, CollectiveKind, Exchange
 from simulator.laws.collectives.direct import Direct
 from simulator.laws.collectives.doubling import RecursiveDoubling
-from simulator.laws.collectives.nccl.constants import Algorithm, Protocol
+from simulator.laws.collectives.nccl.constants import Algorithm, Hop, Protocol
 from simulator.laws.collectives.nccl.graphs import System
 from simulator.laws.collectives.nccl.measured import cost
 from simulator.laws.collectives.nccl.system import SystemReader
@@ -113,33 +114,37 @@ class NcclDirect(AbstractAlgorithm):
 
     HOP: Final = 10e-6
     """Per doubling of hosts [s]."""
-    LL_UP_TO: Final = 512 * 1024
-    """Bytes to a peer below which all channels together use LL: 16 KiB on each of 32."""
+    LL_UP_TO: Final[Mapping[Hop, int]] = {"nvlink": 32 * 16 * 1024, "pci": 2 * 16 * 1024}
+    """Bytes to a peer up to which a host's messages use LL: 16 KiB on each channel that leads to it."""
     LL_CALL: Final = 1 / 3
     """Latency of LL over that of Simple."""
 
-    def __init__(self, collectives: NcclCollectives) -> None:
-        self._collectives = collectives
+    def __init__(self, collectives: NcclCollectives, *, pxn: bool = True) -> None:
+        self._collectives, self._shape = collectives, Direct(pxn=pxn)
 
     def exchanges(self, collective: Collective) -> tuple[Exchange, ...]:
         group = collective.group
+        if group.size == 1:
+            return ()
         system, measured = self._collectives.system(group), self._collectives.adjustment
         own = collective.payload / group.size
         hops = max(0, group.hosts - 1).bit_length()
-        protocol: Protocol = "ll" if own <= self.LL_UP_TO and group.hosts == 1 else "simple"
+        protocol: Protocol = "ll" if group.hosts == 1 and own <= self.LL_UP_TO[system.hop] else "simple"
         latency = measured.direct_call.value + measured.direct_peer.value * (group.ranks_per_host - 1)
         latency *= self.LL_CALL if protocol == "ll" else 1.0
         latency += hops * (self.HOP + 2 * system.nic_latency)
+        # between hosts and over PCIe the link's own efficiency is all that is lost
+        lost = 1 / measured.direct_efficiency.value if group.hosts == 1 and system.hop == "nvlink" else 1.0
         return tuple(
             replace(
                 exchange,
                 latency=latency,
                 local=own / measured.direct_copy.value,
-                overhead=OVERHEAD[protocol] / measured.direct_efficiency.value,
+                overhead=OVERHEAD[protocol] * lost,
                 algorithm="p2p",
                 protocol=protocol,
             )
-            for exchange in Direct().exchanges(collective)
+            for exchange in self._shape.exchanges(collective)
         )
 
 

@@ -24,7 +24,7 @@ import math
 from dataclasses import dataclass, replace
 
 from simulator.laws.collectives.base import CollectiveKind
-from simulator.laws.collectives.nccl.graphs import System, ring_steps
+from simulator.laws.collectives.nccl.graphs import System, passes, ring_steps
 from simulator.laws.collectives.nccl.latency import hop_between, hop_inside, levels
 from simulator.laws.collectives.nccl.tuning import Estimate, estimate
 from simulator.world.catalog import Adjustment
@@ -33,8 +33,12 @@ __all__ = ["Cost", "cost"]
 
 TREE_STEP = 2.0
 """Time of a network step of a tree over NCCL's constant."""
+TREE_FULL = 4 * 2**20
+"""Payload from which it takes that long; the smallest all-reduces take NCCL's constant [B]."""
 NVLS_FULL = 8 * 2**20
 """Payload from which NVLS has all its chunks in flight [B]."""
+LL128_MESSAGES = 15
+"""Messages of a pass that take longer than NCCL's constant under LL128: seen on up to 16 ranks."""
 FLAGGED_TREE = 0.7
 """Bandwidth of trees between hosts under LL and LL128 over NCCL's estimate."""
 
@@ -59,19 +63,28 @@ def cost(kind: CollectiveKind, payload: float, system: System, chosen: Estimate,
     # between hosts the network is what limits, and its efficiency is the link's
     speed = chosen.bandwidth * (adjustment.efficiency.value if system.hosts == 1 else 1.0)
     if chosen.algorithm == "tree" and system.hosts > 1:
-        latency += (TREE_STEP - 1) * 2 * levels(system) * hop_between(system, "tree", chosen.protocol)
+        latency += _slow_steps(payload, TREE_FULL) * 2 * levels(system) * hop_between(system, "tree", chosen.protocol)
         speed *= 1.0 if chosen.protocol == "simple" else FLAGGED_TREE
-    passes = chosen.algorithm == "ring" and chosen.protocol == "simple" and kind not in ("broadcast", "reduce")
-    return Cost(latency, payload / speed, payload / system.ranks / adjustment.copy.value if passes else 0.0)
+    has_pass = chosen.algorithm == "ring" and chosen.protocol == "simple" and kind not in ("broadcast", "reduce")
+    return Cost(latency, payload / speed, payload / system.ranks / adjustment.copy.value if has_pass else 0.0)
 
 
 def _calls(kind: CollectiveKind, system: System, chosen: Estimate, adjustment: Adjustment) -> float:
-    messages = float(ring_steps(kind, system.ranks)) if chosen.algorithm == "ring" else 0.0
+    messages = _messages(kind, system) if chosen.algorithm == "ring" else 0
     if chosen.protocol == "simple":
         return adjustment.simple_call.value + messages * adjustment.simple_message.value
     if chosen.protocol == "ll128":
-        return messages * adjustment.ll128_message.value
+        return min(messages, passes(kind) * LL128_MESSAGES) * adjustment.ll128_message.value
     return adjustment.ll_call.value + messages * adjustment.ll_message.value
+
+
+def _messages(kind: CollectiveKind, system: System) -> int:
+    return 1 if kind in ("broadcast", "reduce") else ring_steps(kind, system.ranks)
+
+
+def _slow_steps(payload: float, full: float) -> float:
+    """What a network step of a tree takes beyond NCCL's constant, as a part of it; chunks make it longer."""
+    return (TREE_STEP - 1) * min(1.0, payload / full)
 
 
 def _nvls(kind: CollectiveKind, payload: float, system: System, chosen: Estimate, adjustment: Adjustment) -> Cost:
@@ -82,6 +95,6 @@ def _nvls(kind: CollectiveKind, payload: float, system: System, chosen: Estimate
     found = estimate(kind, payload, replace(system, graphs={chosen.algorithm: real}), chosen.algorithm, "simple")
     assert found is not None
     inside = hop_inside(system, chosen.algorithm, "simple")
-    latency = inside + TREE_STEP * (found.latency - inside)
+    latency = found.latency + _slow_steps(payload, NVLS_FULL) * (found.latency - inside)
     latency += system.per_host * adjustment.nvls_rank.value * min(1.0, payload / NVLS_FULL)
     return Cost(latency, payload / found.bandwidth)

@@ -51,7 +51,7 @@ def host_graph(bandwidth: float, generation: int) -> Graph:
     return Graph(channels=channels, intra=best * GIGA, inter=best * GIGA)
 
 
-def network_graph(slots: int, card: float, device: float, generation: int) -> Graph:
+def network_graph(slots: int, card: float, device: float, generation: int, *, passing: int | None = None) -> Graph:
     """Rings over several hosts: one channel per slot, at the speed of a slot's cards but no faster than devices.
 
     Parameters
@@ -62,8 +62,10 @@ def network_graph(slots: int, card: float, device: float, generation: int) -> Gr
         Bandwidth of one slot [B/s].
     device
         Bandwidth of a device to the others of its host [B/s].
+    passing
+        Rings that load a device's link to the others; by default all but the one that leaves the host at its card.
     """
-    busiest = max(1, slots - 1)  # of a device: where a ring leaves the host at its card, it does not load its link
+    busiest = max(1, slots - 1 if passing is None else passing)
     speed = ladder_step(min(card, device / busiest), generation)
     return Graph(channels=slots, intra=speed, inter=speed)
 

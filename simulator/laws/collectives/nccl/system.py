@@ -8,8 +8,9 @@ that its plugin tells, counted for the message and for its flush.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import networkx as nx
@@ -28,7 +29,7 @@ from simulator.laws.collectives.nccl.search import (
 from simulator.laws.collectives.rings import devices_of, host_rings
 from simulator.world.catalog import Generation
 from simulator.world.mesh import Group
-from simulator.world.topology.cluster import DEVICE, Cluster, Technology
+from simulator.world.topology.cluster import DEVICE, SCALE_UP, Cluster
 from simulator.world.topology.graph import Node, device, routes, sample
 
 __all__ = ["SystemReader"]
@@ -37,8 +38,6 @@ GENERATIONS: Final[Mapping[Generation, int]] = {
     "volta": VOLTA, "ampere": AMPERE, "ada": AMPERE, "hopper": HOPPER, "blackwell": BLACKWELL, "cdna": AMPERE,
 }  # fmt: skip
 """Rows of NCCL's tables."""
-
-SCALE_UP: Final[frozenset[Technology]] = frozenset({"nvlink", "xgmi"})
 
 Link = Mapping[str, Any]
 
@@ -86,23 +85,25 @@ class SystemReader:
             nic_latency=max(0.0, away - usual) / 2,
             network_overhead=2.0 if self._cluster.cpu == "amd" else 1.0,
             amd_cpu=self._cluster.cpu == "amd",
-            ll128=hop == "nvlink",
+            ll128=hop == "nvlink" if inside else self._has_scale_up(),
             in_network=self._in_network,
             intra_scale=_latency(inside) / (HOP["ring"][hop]["simple"] * MICRO) if inside else 1.0,
             inter_scale=min(1.0, away / usual) if between else 1.0,
         )
 
     def _graphs(self, group: Group, inside: list[Link], between: list[Link], generation: int) -> dict[Algorithm, Graph]:
-        device_rate = min((link["bandwidth"] for link in inside), default=float("inf"))
+        device_rate = self._device_rate(group, inside)
         if group.hosts == 1:
             ring = tree = self._forced(self._host_graph(group, device_rate, generation))
         else:
             leave = self._exit(group)
             channels = min(MAX_CHANNELS, leave.slots)
             rate = leave.rate * leave.slots / channels
-            ring = self._forced(network_graph(channels, rate, device_rate, generation))
+            passing = channels - 1 if channels >= group.ranks_per_host and self._is_scale_up(inside) else channels
+            ring = network_graph(channels, rate, device_rate, generation, passing=passing)
             if not self._is_laddered(between):
                 ring = Graph(channels=ring.channels, intra=leave.rate, inter=leave.rate)
+            ring = self._forced(ring)
             tree = tree_graph(ring, device_rate, generation)
         graphs: dict[Algorithm, Graph] = {"tree": tree, "ring": ring, "pat": ring}
         if self._has_nvls(group, inside, generation):
@@ -110,6 +111,13 @@ class SystemReader:
             nvls = nvls_graph(group.ranks_per_host, device_rate, generation, inter)
             graphs |= {"nvls": nvls, "nvls_tree": nvls, "collnet_direct": ring, "collnet_chain": ring}
         return graphs
+
+    def _device_rate(self, group: Group, inside: list[Link]) -> float:
+        """Of a device to the others of its host; where links join pairs, of all the rings through it."""
+        if self._cluster.direct is None or not self._is_scale_up(inside):
+            return min((link["bandwidth"] for link in inside), default=math.inf)
+        rings = host_rings(self._cluster.direct, next(iter(devices_of(group, self._cluster))))
+        return rings.channels * self._cluster.direct.bandwidth
 
     def _nvls_inter(self, group: Group, generation: int) -> float:
         """Every channel of NVLS leaves its host once: all cards together, divided by channels."""
@@ -119,7 +127,8 @@ class SystemReader:
     def _forced(self, graph: Graph) -> Graph:
         if self._channels is None:
             return graph
-        return Graph(channels=self._channels, intra=graph.intra, inter=graph.inter)
+        share = min(1.0, graph.channels / self._channels)  # more channels than links carry do not widen links
+        return replace(graph, channels=self._channels, intra=share * graph.intra, inter=share * graph.inter)
 
     def _host_graph(self, group: Group, device_rate: float, generation: int) -> Graph:
         direct = self._cluster.direct
@@ -181,6 +190,9 @@ class SystemReader:
 
     def _is_scale_up(self, links: list[Link]) -> bool:
         return bool(links) and all(self._technology[_name(link)] in SCALE_UP for link in links)
+
+    def _has_scale_up(self) -> bool:
+        return any(link.technology in SCALE_UP for link in self._cluster.links)
 
     def _is_laddered(self, links: list[Link]) -> bool:
         return all(self._technology[_name(link)] != "other" for link in links)
