@@ -3,7 +3,8 @@
 Between two changes every transfer progresses at a constant max-min fair rate
 (:mod:`simulator.laws.fairness`); rates change only when a transfer starts or ends, or a link changes.  SimPy cannot
 cancel a timeout, so each allotment of rates has a number, and a timer that belongs to an older allotment does nothing
-when it rings.  Rivals are transfers of others that never end.
+when it rings.  Transfers that start or end at the same instant share one allotment.  Rivals are transfers of others
+that never end.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Network:
         self._in_flight: list[_Transfer] = []
         self._settled_at = 0.0
         self._allotment = 0
+        self._due = False
         self._rates: dict[tuple[int, ...], tuple[list[float], list[Phase]]] = {}
         self._rivals = [((link, 1.0),) for link in rivals]
         self._alone_is_known = not (changes or rivals)
@@ -78,8 +80,20 @@ class Network:
         self._settle()
         transfer = _Transfer(phase, self._env.event())
         self._in_flight.append(transfer)
-        self._allot()
+        self._allot_soon()
         return transfer.done
+
+    def _allot_soon(self) -> None:
+        """Share the links anew once everything that happens at this instant has been announced."""
+        self._allotment += 1
+        if not self._due:
+            self._due = True
+            timer = self._env.timeout(0.0)
+            timer.callbacks.append(self._on_due)
+
+    def _on_due(self, _: Any) -> None:
+        self._due = False
+        self._allot()
 
     def _settle(self) -> None:
         """Take off what was sent since the last change."""
@@ -117,9 +131,9 @@ class Network:
         self._settle()
         arrived = [transfer for transfer in self._in_flight if self._has_arrived(transfer)]
         self._in_flight = [transfer for transfer in self._in_flight if not self._has_arrived(transfer)]
-        self._allot()
         for transfer in arrived:
             transfer.done.succeed()
+        self._allot_soon()
 
     def _has_arrived(self, transfer: _Transfer) -> bool:
         """Say whether what is left is rounding, or takes less time than the clock can tell apart."""

@@ -214,7 +214,8 @@ class Adjustment:
 def adjustment(generation: Generation) -> Adjustment:
     """Load what ``topologies/libraries/nccl.yaml`` says of *generation*."""
     path = data_directory("topologies") / "libraries" / "nccl.yaml"
-    raw = read_mapping(path)["hopper" if generation == "ada" else generation]  # calls on L40S take what they take on H100
+    # calls on L40S take what they take on H100
+    raw = read_mapping(path)["hopper" if generation == "ada" else generation]
     unit = {"copy": "B/s", "direct_copy": "B/s"} | dict.fromkeys(
         ("efficiency", "nvls_efficiency", "direct_efficiency"), "x"
     )

@@ -73,12 +73,14 @@ class Send:
     """Bytes that each rank of the group sends, and to whom."""
 
     amount: float
-    """Per rank [B]."""
+    """Per rank, the mean over the group [B]."""
     hosts: int | None
     """0: own host; k: the rank of the same rail k hosts further on in the group; None: all other hosts alike."""
     devices: int | None = 0
     """On the own host: the rank k members further on; None: all other members on the host alike.  On other hosts: 0 for
     the own rail, None for all members alike."""
+    peak: float = 1.0
+    """Bytes of the rank that sends most over the mean: its link is the one that the others wait for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

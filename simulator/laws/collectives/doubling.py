@@ -31,18 +31,15 @@ class RecursiveDoubling(AbstractAlgorithm):
 
     def exchanges(self, collective: Collective) -> tuple[Exchange, ...]:
         group, passes = collective.group, ring_factor(collective.kind)
-        distances = [1 << step for step in range((group.size - 1).bit_length())]
-        sends: list[Send] = []
-        network_steps = 0
-        for distance in distances:
-            amount = passes * collective.payload * min(distance, group.size - distance) / group.size
-            step = _sends(amount, distance, group.ranks_per_host, group.hosts)
-            network_steps += passes * any(send.hosts for send in step)
-            sends += step
-        if not sends:
-            return ()
-        host_steps = passes * len(distances) - network_steps
-        return (Exchange(group=group, sends=tuple(sends), host_steps=host_steps, network_steps=network_steps),)
+        return tuple(self._step(collective, passes, 1 << step) for step in range((group.size - 1).bit_length()))
+
+    def _step(self, collective: Collective, passes: int, distance: int) -> Exchange:
+        """Exchange with the rank *distance* places away, on the way there and, for an all-reduce, on the way back."""
+        group = collective.group
+        amount = passes * collective.payload * min(distance, group.size - distance) / group.size
+        sends = tuple(_sends(amount, distance, group.ranks_per_host, group.hosts))
+        away = passes * any(send.hosts for send in sends)
+        return Exchange(group=group, sends=sends, host_steps=passes - away, network_steps=away)
 
 
 def _sends(amount: float, distance: int, ranks_per_host: int, hosts: int) -> list[Send]:

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import abc
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import final
 
 import networkx as nx
@@ -29,11 +30,11 @@ import networkx as nx
 from simulator.laws.collectives.base import Exchange, Send
 from simulator.laws.collectives.rings import devices_of, host_rings
 from simulator.world.mesh import Group
-from simulator.world.topology.cluster import SCALE_UP, Cluster
+from simulator.world.topology.cluster import DEVICE, SCALE_UP, Cluster
 from simulator.world.topology.graph import Node, device, graph, routes, sample
 from simulator.world.topology.placement import partners, sample_hosts, staying
 
-__all__ = ["AbstractFabric", "ClassFabric", "FullFabric", "Link", "Phase", "farthest_host"]
+__all__ = ["AbstractFabric", "ClassFabric", "FullFabric", "Link", "Phase", "devices_are_alike", "farthest_host"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +120,7 @@ class ClassFabric(AbstractFabric):
         self._routes: dict[tuple[int, int], _Route] = {}
         self._hops: dict[tuple[int, int], _Route] = {}
         self._rails: dict[tuple[int, int], _Route] = {}
+        self._alike = devices_are_alike(cluster)
 
     def check_routes(self) -> None:
         """Make sure that every kind of pair of ranks has a route.
@@ -144,7 +146,7 @@ class ClassFabric(AbstractFabric):
         for send in exchange.sends:
             for share, route in self._shares(send, exchange.group):
                 for link, crossings in route.usage:
-                    carried[link] += send.amount * share * crossings
+                    carried[link] += send.amount * send.peak * share * crossings
         return carried
 
     def latency(self, exchange: Exchange) -> float:
@@ -153,14 +155,15 @@ class ClassFabric(AbstractFabric):
             return exchange.latency
         latency = 0.0
         if exchange.host_steps:
-            latency += exchange.host_steps * self._inside().latency
+            inside = self._inside() if self._alike else self._pairs(1, exchange.group)
+            latency += exchange.host_steps * inside.latency
         if exchange.network_steps:
             latency += exchange.network_steps * self._farthest(exchange.group).latency
         return latency
 
     def _shares(self, send: Send, group: Group) -> Iterator[tuple[float, _Route]]:
         if send.hosts == 0:
-            yield 1.0, self._inside() if self._cluster.direct is None else self._pairs(send.devices, group)
+            yield 1.0, self._inside() if self._alike else self._pairs(send.devices, group)
             return
         within_pod, within_zone = staying(self._cluster, send.hosts, group.host_stride, group.hosts)
         shares = (within_pod, within_zone - within_pod, 1 - within_zone)
@@ -192,23 +195,34 @@ class ClassFabric(AbstractFabric):
         return self._rails[host, index]
 
     def _pairs(self, offset: int | None, group: Group) -> _Route:
-        """Mean route inside a host whose devices are linked in pairs: along the rings, or to all others alike."""
+        """Mean route inside a host: along the rings, *offset* members further on, or to all others alike (None)."""
         per_host = self._cluster.accelerators_per_host
         crossed: dict[int, float] = defaultdict(float)
         latency = 0.0
         for members in devices_of(group, self._cluster):
-            shares = host_rings(self._cluster.direct, members).shares if offset == 1 else _all_pairs(members)
-            for (first, second), share in shares:
+            for (first, second), share in self._steps(offset, members):
                 route = self._between_devices(first, second)
                 latency = max(latency, route.latency)
                 for link, crossings in route.usage:
                     crossed[link] += share * crossings / per_host
         return _Route(tuple(crossed.items()), latency)
 
+    def _steps(self, offset: int | None, members: tuple[int, ...]) -> Iterable[tuple[tuple[int, int], float]]:
+        """Pairs of devices that exchange messages, and the part of a sender's bytes that goes there."""
+        if offset is None:
+            return _all_pairs(members)
+        if offset == 1:
+            return host_rings(self._cluster.direct, members).shares
+        return [((tail, members[(place + offset) % len(members)]), 1.0) for place, tail in enumerate(members)]
+
     def _between_devices(self, first: int, second: int) -> _Route:
         if (first, second) not in self._hops:
-            path = routes(self._graph, device(self._cluster, first), device(self._cluster, second))[0]
-            self._hops[first, second] = self._along(path)
+            paths = routes(self._graph, device(self._cluster, first), device(self._cluster, second))
+            crossed: dict[int, float] = defaultdict(float)
+            for path in paths:
+                for link, crossings in self._along(path).usage:
+                    crossed[link] += crossings / len(paths)
+            self._hops[first, second] = _Route(tuple(crossed.items()), self._along(paths[0]).latency)
         return self._hops[first, second]
 
     def _farthest(self, group: Group) -> _Route:
@@ -255,7 +269,7 @@ class FullFabric(AbstractFabric):
                 for share, peer in self._peers(send, position, exchange.group, members):
                     apart = send.hosts != 0 and send.devices is None
                     for link, crossings in self._route(rank, members[peer], by_network=apart).usage:
-                        carried[link] += send.amount * share * crossings
+                        carried[link] += send.amount * send.peak * share * crossings
         latency = exchange.latency
         if latency is None:
             latency = self._latency(exchange, exchange.group.members(ranks[0]))
@@ -277,7 +291,9 @@ class FullFabric(AbstractFabric):
     def _latency(self, exchange: Exchange, members: Sequence[int]) -> float:
         group, latency = exchange.group, 0.0
         if exchange.host_steps:
-            latency += exchange.host_steps * self._route(members[0], members[1]).latency
+            inside = members[: group.ranks_per_host]
+            longest = max(self._route(*pair).latency for pair in pairwise((*inside, inside[0])))
+            latency += exchange.host_steps * longest
         if exchange.network_steps:
             firsts = members[group.ranks_per_host :: group.ranks_per_host]
             latency += exchange.network_steps * max(self._route(members[0], other).latency for other in firsts)
@@ -308,6 +324,12 @@ def farthest_host(group: Group, cluster: Cluster) -> int:
     found = partners(cluster)
     near = [found.pod, found.zone if within_pod < 1 else None, found.beyond if within_zone < 1 else None]
     return next((host for host in reversed(near) if host is not None), 0)
+
+
+def devices_are_alike(cluster: Cluster) -> bool:
+    """Say whether one pair of devices of a host stands for all: a single switch joins them."""
+    first = next((link for link in cluster.links if link.ends[0] == DEVICE), None)
+    return first is not None and first.wiring == "all" and cluster.node(first.ends[1]).per == "host"
 
 
 def without_scale_up(built: nx.DiGraph[Node], cluster: Cluster) -> nx.DiGraph[Node]:

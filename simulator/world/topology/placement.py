@@ -82,8 +82,11 @@ def _pods_of_a_zone(cluster: Cluster) -> int:
 def _staying_packed(offset: int | None, span: int, hosts: int) -> float:
     if hosts <= span:
         return 1.0
-    mean = hosts / -(-hosts // span)  # the last one may be filled only in part
+    containers = -(-hosts // span)
+    mean = hosts / containers  # the last one may be filled only in part
     if offset is None:
-        return (mean - 1) / (hosts - 1)
+        last = hosts - (containers - 1) * span
+        most = max(size * (hosts - size) for size in (span, last))  # of the one that sends most to the others
+        return 1 - containers / hosts * most / (hosts - 1)
     shortest = min(offset % hosts, -offset % hosts)
     return max(0.0, mean - shortest) / mean

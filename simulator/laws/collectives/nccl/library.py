@@ -67,7 +67,7 @@ class NcclCollectives(AbstractAlgorithm):
                 algorithm=chosen.algorithm,
                 protocol=chosen.protocol,
             )
-            for exchange in _shape(chosen.algorithm, system).exchanges(collective)
+            for exchange in _at_once(_shape(chosen.algorithm, system).exchanges(collective))
         )
 
     def choose(self, kind: CollectiveKind, payload: float, system: System) -> Estimate:
@@ -146,6 +146,11 @@ class NcclDirect(AbstractAlgorithm):
             )
             for exchange in self._shape.exchanges(collective)
         )
+
+
+def _at_once(steps: tuple[Exchange, ...]) -> tuple[Exchange, ...]:
+    """One exchange for steps that a kernel runs through without a pause; their latency is counted by the tuner."""
+    return (replace(steps[0], sends=tuple(send for step in steps for send in step.sends)),)
 
 
 def _shape(algorithm: Algorithm, system: System) -> AbstractAlgorithm:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from simulator.laws.collectives.base import CollectiveKind
 from simulator.laws.collectives.nccl.graphs import System, passes, ring_steps
 from simulator.laws.collectives.nccl.latency import hop_between, hop_inside, levels
-from simulator.laws.collectives.nccl.tuning import Estimate, estimate
+from simulator.laws.collectives.nccl.tuning import Estimate, estimate, smoothed
 from simulator.world.catalog import Adjustment
 
 __all__ = ["Cost", "cost"]
@@ -61,7 +61,8 @@ def cost(kind: CollectiveKind, payload: float, system: System, chosen: Estimate,
         return _nvls(kind, payload, system, chosen, adjustment)
     latency = chosen.latency + _calls(kind, system, chosen, adjustment)
     # between hosts the network is what limits, and its efficiency is the link's
-    speed = chosen.bandwidth * (adjustment.efficiency.value if system.hosts == 1 else 1.0)
+    bandwidth = smoothed(payload, system, chosen) if kind == "all_reduce" else chosen.bandwidth
+    speed = bandwidth * (adjustment.efficiency.value if system.hosts == 1 else 1.0)
     if chosen.algorithm == "tree" and system.hosts > 1:
         latency += _slow_steps(payload, TREE_FULL) * 2 * levels(system) * hop_between(system, "tree", chosen.protocol)
         speed *= 1.0 if chosen.protocol == "simple" else FLAGGED_TREE
@@ -97,4 +98,4 @@ def _nvls(kind: CollectiveKind, payload: float, system: System, chosen: Estimate
     inside = hop_inside(system, chosen.algorithm, "simple")
     latency = found.latency + _slow_steps(payload, NVLS_FULL) * (found.latency - inside)
     latency += system.per_host * adjustment.nvls_rank.value * min(1.0, payload / NVLS_FULL)
-    return Cost(latency, payload / found.bandwidth)
+    return Cost(latency, payload / smoothed(payload, system, found))

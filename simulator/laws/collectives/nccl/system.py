@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Final
 
 import networkx as nx
 
-from simulator.laws.collectives.fabric import farthest_host
+from simulator.laws.collectives.fabric import devices_are_alike, farthest_host
 from simulator.laws.collectives.nccl.constants import HOP, Algorithm, Hop
 from simulator.laws.collectives.nccl.graphs import AMPERE, BLACKWELL, HOPPER, MICRO, VOLTA, Graph, System
 from simulator.laws.collectives.nccl.search import (
@@ -143,11 +144,13 @@ class SystemReader:
         return generation >= HOPPER and switched and group.ranks_per_host > 1
 
     def _inside(self, group: Group) -> list[Link]:
-        """Links from one member of a host to the next."""
+        """Links from one member of a host to the next, the longest way in the order of members."""
         if group.ranks_per_host == 1:
             return []
-        first, second = next(iter(devices_of(group, self._cluster)))[:2]
-        return self._links(device(self._cluster, first), device(self._cluster, second))
+        members = next(iter(devices_of(group, self._cluster)))
+        pairs = pairwise(members[:2] if devices_are_alike(self._cluster) else members)
+        ways = [self._links(*(device(self._cluster, index) for index in pair)) for pair in pairs]
+        return max(ways, key=_latency)
 
     def _between(self, group: Group) -> list[Link]:
         """Links from a member to that of the next host, the farther kind if the group has both."""

@@ -11,6 +11,7 @@ in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ from simulator.laws.collectives.nccl.constants import (
 from simulator.laws.collectives.nccl.graphs import AMPERE, BLACKWELL, System
 from simulator.laws.collectives.nccl.latency import latency
 
-__all__ = ["Estimate", "candidates", "estimate", "estimates"]
+__all__ = ["Estimate", "candidates", "estimate", "estimates", "smoothed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +100,20 @@ def _tree_correction(payload: float, protocol: Protocol) -> float:
     size_class = int(payload // 64).bit_length() - 1
     table = TREE_CORRECTION[protocol]
     return table[size_class] if 0 <= size_class < len(table) else 1.0
+
+
+def smoothed(payload: float, system: System, chosen: Estimate) -> float:
+    """Bandwidth of a tree's all-reduce without the steps of the tuner's table, which are good enough to choose by.
+
+    Between two entries it is interpolated over the logarithm of the payload [B/s].
+    """
+    if not _is_corrected(system, chosen.algorithm):
+        return chosen.bandwidth
+    table = (*TREE_CORRECTION[chosen.protocol], 1.0)
+    place = min(max(0.0, math.log2(max(payload, 64) / 64)), len(table) - 1.0)
+    below = min(int(place), len(table) - 2)
+    smooth = table[below] + (place - below) * (table[below + 1] - table[below])
+    return chosen.bandwidth / _tree_correction(payload, chosen.protocol) * smooth
 
 
 def _plateau(kind: CollectiveKind, payload: float, system: System, algorithm: Algorithm, protocol: Protocol) -> float:
