@@ -5,8 +5,8 @@ r"""The ring: every rank sends to its neighbour, n - 1 times 1/n of the payload.
 for all-gather and reduce-scatter, twice that for all-reduce (Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce
 algorithms", section 3); broadcast and reduce pass the whole payload along a chain of n - 1 links, so a rank sends
 (n - 1)/n of it on average, and every rank but the last all of it.  Over several hosts the rings of all rails together
-let each rank send 1/p of its bytes to the next host and the rest to its neighbour on the host; a chunk that travels once
-around crosses m - 1 times between hosts (NCCL ``src/graph/tuning.cc``, ``nInterSteps``).
+let each rank send 1/p of its bytes to the next host and the rest to its neighbour on the host; a chunk that travels
+once around crosses m - 1 times between hosts (NCCL ``src/graph/tuning.cc``, ``nInterSteps``).
 """
 
 from __future__ import annotations
