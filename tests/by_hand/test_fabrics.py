@@ -1,16 +1,20 @@
 """Fabrics: sizing rules, and an oversubscribed one loses what theory says."""
 
+from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from simulator.errors import InputError
 from simulator.laws.collectives.base import Collective
-from simulator.laws.collectives.fabric import ClassFabric
+from simulator.laws.collectives.direct import Direct
+from simulator.laws.collectives.fabric import ClassFabric, FullFabric
 from simulator.laws.collectives.ring import Ring
 from simulator.world.mesh import Mesh
 from simulator.world.topology.cluster import load_cluster
 from simulator.world.topology.fabrics import read_fabric, with_fabric
+from simulator.world.topology.torus import crossings, diameter
 
 GIGA = 1e9
 
@@ -122,3 +126,52 @@ def test_wrong_fabrics_are_told(fabric, words):
     with pytest.raises(InputError) as caught:
         read_fabric(fabric, None)
     assert all(word in str(caught.value) for word in words)
+
+
+def torus(*axes, cluster="dgx-h100"):
+    hosts = 1
+    for length in axes:
+        hosts *= length
+    return on({"kind": "torus", "axes": list(axes)}, hosts=hosts, cluster=cluster)
+
+
+def loads(cluster, fabric, algorithm, kind):
+    """Mean bytes on a link of each kind (of the axes, of the hosts) of a collective of 1 GB over all ranks."""
+    world = Mesh(hosts=cluster.hosts, devices_per_host=cluster.accelerators_per_host).world()
+    collective = Collective(kind=kind, elements=GIGA, bytes_per_element=1, group=world, role="test")
+    (exchange,) = algorithm.exchanges(collective)
+    phase = fabric.phase(exchange, world.members(0))
+    found, members = Counter(), Counter(link.kind for link in fabric.links)
+    for link, share in phase.usage:
+        found[fabric.links[link].kind] += share * phase.payload
+    return {name: found[name] / members[name] for name in found}
+
+
+def test_an_offset_of_one_moves_the_next_axis_where_the_first_is_at_its_end():
+    assert crossings((4, 2), 1) == {(0, "+"): 1.0, (1, "+"): 0.25}
+    assert crossings((4, 2), 3) == {(0, "-"): 1.0, (1, "+"): 0.75}
+    assert crossings((4,), 2) == {(0, "+"): 1.0, (0, "-"): 1.0}  # halfway: half of the messages go either way
+
+
+def test_all_others_are_a_quarter_of_an_axis_away():
+    """Axis of 4: 0, 1, 2, 1 links to the four places, mean 1, half of it in each direction; 16 hosts, 15 others."""
+    assert crossings((4, 4), None) == pytest.approx(dict.fromkeys(product((0, 1), "+-"), 0.5 * 16 / 15))
+    assert diameter((4, 4)) == 4
+
+
+def test_a_ring_in_host_order_uses_one_direction_of_the_first_axis():
+    """8 cards of 50 GB/s on 4 links of a host: 100 GB/s each, of which a flat ring uses one: a quarter of the cards."""
+    assert ring(torus(4, 4)) == pytest.approx(4 * ring(on("single_switch", hosts=16)))
+
+
+@pytest.mark.parametrize("axes", [(4, 4), (5,), (2, 3), (2, 2, 2)])
+@pytest.mark.parametrize(("algorithm", "kind"), [(Ring(), "all_gather"), (Direct(), "all_to_all")])
+def test_links_of_a_torus_carry_what_all_single_ones_do(axes, algorithm, kind):
+    cluster = torus(*axes)
+    whole, single = (loads(cluster, fabric(cluster), algorithm, kind) for fabric in (ClassFabric, FullFabric))
+    assert whole == pytest.approx(single)
+
+
+def test_axes_must_hold_the_hosts():
+    with pytest.raises(InputError, match="product is the 16 hosts"):
+        on({"kind": "torus", "axes": [4, 5]}, hosts=16)

@@ -30,9 +30,10 @@ import networkx as nx
 from simulator.laws.collectives.base import Exchange, Send
 from simulator.laws.collectives.rings import devices_of, host_rings
 from simulator.world.mesh import Group
-from simulator.world.topology.cluster import DEVICE, SCALE_UP, Cluster
+from simulator.world.topology.cluster import DEVICE, SCALE_UP, Cluster, LinkKind
 from simulator.world.topology.graph import Node, device, graph, routes, sample
 from simulator.world.topology.placement import partners, sample_hosts, staying
+from simulator.world.topology.torus import diameter, hops, torus_link
 
 __all__ = ["AbstractFabric", "ClassFabric", "FullFabric", "Link", "Phase", "devices_are_alike", "farthest_host"]
 
@@ -121,6 +122,7 @@ class ClassFabric(AbstractFabric):
         self._hops: dict[tuple[int, int], _Route] = {}
         self._rails: dict[tuple[int, int], _Route] = {}
         self._alike = devices_are_alike(cluster)
+        self._torus = torus_link(cluster)
 
     def check_routes(self) -> None:
         """Make sure that every kind of pair of ranks has a route.
@@ -164,6 +166,9 @@ class ClassFabric(AbstractFabric):
     def _shares(self, send: Send, group: Group) -> Iterator[tuple[float, _Route]]:
         if send.hosts == 0:
             yield 1.0, self._inside() if self._alike else self._pairs(send.devices, group)
+            return
+        if self._torus is not None:
+            yield 1.0, self._around(self._torus, send.hosts, group)
             return
         within_pod, within_zone = staying(self._cluster, send.hosts, group.host_stride, group.hosts)
         shares = (within_pod, within_zone - within_pod, 1 - within_zone)
@@ -225,7 +230,22 @@ class ClassFabric(AbstractFabric):
             self._hops[first, second] = _Route(tuple(crossed.items()), self._along(paths[0]).latency)
         return self._hops[first, second]
 
+    def _around(self, torus: LinkKind, offset: int | None, group: Group) -> _Route:
+        """Mean route on a torus to the host *offset* members further on, or to all others alike (None)."""
+        ends = device(self._cluster, 0), (torus.ends[0], 0, 0)
+        ways = [self._along(routes(self._graph, *pair)[0]) for pair in (ends, ends[::-1])]
+        crossed: dict[int, float] = defaultdict(float)
+        for way in ways:
+            for link, number in way.usage:
+                crossed[link] += number
+        for (axis, direction), links in hops(torus.axes, offset, group.host_stride, group.hosts).items():
+            crossed[self._number[f"{torus.name}:{axis}{direction}"]] += links * self._cluster.accelerators_per_host
+        latency = sum(way.latency for way in ways) + diameter(torus.axes) * torus.latency.value
+        return _Route(tuple(crossed.items()), latency)
+
     def _farthest(self, group: Group) -> _Route:
+        if self._torus is not None:
+            return self._around(self._torus, 1, group)
         return self._route(farthest_host(group, self._cluster), 0)
 
     def _route(self, host: int, index: int) -> _Route:

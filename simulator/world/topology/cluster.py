@@ -30,6 +30,7 @@ from simulator.world.topology.kinds import (
     Placement,
     Scope,
     Technology,
+    Wiring,
 )
 from simulator.world.topology.measured import MeasuredSection, measured_collective
 
@@ -48,6 +49,7 @@ __all__ = [
     "Placement",
     "Scope",
     "Technology",
+    "Wiring",
     "load_cluster",
     "overridden",
     "shipped_clusters",

@@ -20,16 +20,19 @@ and its uplinks together carry 1/o of what its ports down do.  Fabrics (sizing a
     Groups of leaves and spines that do not block inside, joined by global links of the group's capacity over o.  A ring
     sends everything from one group to the next: minimal routing leaves it one part in (groups - 1) of a group's
     global links, adaptive routing over a third group half of all.
+``torus``
+    Hosts linked to the next along each axis, without switches; the cards' rate is divided among these links.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from simulator.errors import InputError
 from simulator.world.catalog import Number, network_number
@@ -42,7 +45,7 @@ __all__ = ["FabricSection", "read_fabric", "with_fabric"]
 class FabricSection(Section):
     """``topology.fabric``."""
 
-    kind: Literal["single_switch", "fat_tree", "rail_optimised", "rail_only", "dragonfly_plus"]
+    kind: Literal["single_switch", "fat_tree", "rail_optimised", "rail_only", "dragonfly_plus", "torus"]
     tiers: Literal[2, 3] = 2
     radix: Annotated[int, Meta(ge=2)] = 64
     """Ports of a switch, at the cards' rate."""
@@ -52,6 +55,8 @@ class FabricSection(Section):
     """The same of the second tier of three."""
     routing: Literal["adaptive", "minimal"] = "adaptive"
     """Of a dragonfly+."""
+    axes: list[Annotated[int, Meta(ge=1)]] = field(default_factory=list)
+    """Of a torus: hosts along each axis; their product is the number of hosts."""
     technology: Literal["infiniband", "roce", "efa", "tcp"] | None = None
     """Replaces what the hosts' cards speak, with its usual efficiency and latency."""
 
@@ -93,6 +98,8 @@ def with_fabric(cluster: Cluster, section: FabricSection) -> Cluster:
         The hosts have no link that leaves them.
     """
     network = _network(cluster, section)
+    if section.kind == "torus":
+        return _on_torus(cluster, section, network)
     inside = tuple(node for node in cluster.nodes if node.per == "host")
     kept = tuple(link for link in cluster.links if all(cluster.node(end).per == "host" for end in link.ends))
     shape = _Shape.of(section, cluster.node(network.ends[0]).count, network.nominal.value, cluster.hosts)
@@ -107,6 +114,35 @@ def with_fabric(cluster: Cluster, section: FabricSection) -> Cluster:
         links=tuple(links),
         hosts_per_pod=shape.hosts_per_pod,
         hosts_per_zone=shape.hosts_per_zone,
+    )
+
+
+def _on_torus(cluster: Cluster, section: FabricSection, network: LinkKind) -> Cluster:
+    """Give each host a router for its cards, with a link to the next host in either direction of every axis."""
+    axes = tuple(section.axes)
+    if math.prod(axes) != cluster.hosts or cluster.hosts == 1:
+        remedy = f"give lengths whose product is the {cluster.hosts} hosts (of two or more), for instance [4, 4, 8]"
+        raise InputError("does not hold the hosts", key="topology.fabric.axes", value=list(axes), remedy=remedy)
+    router = NodeKind(name="router", kind="switch", per="host", count=1)
+    cards = cluster.node(network.ends[0]).count
+    ways = sum(min(length - 1, 2) for length in axes)
+    why = f"{cards} cards' rate over {ways} links of a host"
+    rate = Number(
+        value=cards * network.nominal.value / ways, name="fabric.axis.bandwidth", unit="B/s", basis="chosen", at=why
+    )
+    own = replace(network, name="network", ends=(network.ends[0], router.name), wiring="all")
+    axis = replace(
+        network, name="axis", ends=(router.name, router.name), wiring="torus", axes=axes, nominal=rate,
+        latency=network_number("switch", "latency"),
+    )  # fmt: skip
+    kept = tuple(link for link in cluster.links if all(cluster.node(end).per == "host" for end in link.ends))
+    return replace(
+        cluster,
+        title=f"{cluster.title.removesuffix(', rail-optimised')}, on a torus of {' x '.join(map(str, axes))}",
+        nodes=(*(node for node in cluster.nodes if node.per == "host"), router),
+        links=(*kept, own, axis),
+        hosts_per_pod=cluster.hosts,
+        hosts_per_zone=cluster.hosts,
     )
 
 

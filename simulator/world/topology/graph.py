@@ -18,6 +18,7 @@ from simulator.errors import NoRouteError
 from simulator.world.topology.cluster import DEVICE, Cluster, LinkKind, NodeKind, Scope
 from simulator.world.topology.mixed import links_by_type, type_of
 from simulator.world.topology.placement import place_of, sample_hosts
+from simulator.world.topology.torus import neighbours
 
 __all__ = ["Node", "device", "graph", "kind_of_link", "pair_count", "routes", "sample"]
 
@@ -46,6 +47,9 @@ def graph(cluster: Cluster, hosts: Iterable[int] | None = None) -> nx.DiGraph[No
         lower, upper = (cluster.node(end) for end in link.ends)
         if link.wiring == "pairs":
             _add_pairs(built, link, cluster)
+            continue
+        if link.wiring == "torus":
+            _add_torus(built, link)
             continue
         own = links_by_type(cluster, link.name)
         for node in [node for node in built if node[0] == lower.name]:
@@ -76,6 +80,16 @@ def _add_pairs(built: nx.DiGraph[Node], link: LinkKind, cluster: Cluster) -> Non
             built.add_edge(tail, head, kind=kind, bandwidth=count * mine.bandwidth, latency=mine.latency.value)
 
 
+def _add_torus(built: nx.DiGraph[Node], link: LinkKind) -> None:
+    """Join each host's router to those of the next hosts along all axes, as far as they are there."""
+    for tail in [node for node in built if node[0] == link.ends[0]]:
+        for (axis, direction), host in neighbours(tail[1], link.axes):
+            head = (tail[0], host, tail[2])
+            if head in built:
+                kind = f"{link.name}:{axis}{direction}"
+                built.add_edge(tail, head, kind=kind, bandwidth=link.bandwidth, latency=link.latency.value)
+
+
 def pair_count(link: LinkKind, first: int, second: int) -> int:
     """Links of a kind wired in pairs that join two devices of a host."""
     if not link.pairs:
@@ -89,7 +103,7 @@ def sample(cluster: Cluster) -> nx.DiGraph[Node]:
     built = graph(cluster, sample_hosts(cluster))
     for link in cluster.links:
         lower = cluster.node(link.ends[0])
-        if link.wiring == "pairs":
+        if link.wiring in ("pairs", "torus"):
             for edge in built.edges:
                 if built.edges[edge]["kind"].split(":")[0] == link.name:
                     built.edges[edge]["members"] = cluster.hosts

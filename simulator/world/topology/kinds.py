@@ -38,12 +38,16 @@ __all__ = [
     "Placement",
     "Scope",
     "Technology",
+    "Wiring",
 ]
 
 DEVICE = "device"
 """Name of the node kind that ranks sit on."""
 
 Scope = Literal["host", "pod", "zone", "cluster"]
+
+Wiring = Literal["all", "spread", "pairs", "torus"]
+"""How a link kind joins nodes; ``torus`` only as a fabric, see :mod:`simulator.world.topology.fabrics`."""
 
 Technology = Literal["nvlink", "xgmi", "pcie", "infiniband", "roce", "efa", "tcp", "other"]
 """What a link is, for libraries that treat kinds differently."""
@@ -95,9 +99,11 @@ class LinkKind:
     technology: Technology
     ends: tuple[str, str]
     """Lower node kind, upper node kind."""
-    wiring: Literal["all", "spread", "pairs"]
+    wiring: Wiring
     pairs: tuple[tuple[int, int, int], ...] = ()
     """Of ``pairs``: two devices and the number of links between them."""
+    axes: tuple[int, ...] = ()
+    """Of ``torus``: hosts along each axis; see :mod:`simulator.world.topology.torus`."""
     nominal: Number
     """Bandwidth of one link in one direction [B/s], before efficiency."""
     efficiency: Number | None

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from simulator.world.topology.cluster import Cluster, Scope
+from simulator.world.topology.kinds import Cluster, Scope
+from simulator.world.topology.torus import neighbours, torus_link
 
 __all__ = ["Partners", "partners", "place_of", "sample_hosts", "staying"]
 
@@ -55,7 +56,10 @@ def partners(cluster: Cluster) -> Partners:
 
 
 def sample_hosts(cluster: Cluster) -> list[int]:
-    """Host 0 and a partner at each distance."""
+    """Host 0 and a partner at each distance; on a torus, its neighbours."""
+    torus = torus_link(cluster)
+    if torus is not None:
+        return sorted({0, *(host for _, host in neighbours(0, torus.axes))})
     return sorted({0, *(host for host in partners(cluster) if host is not None)})
 
 

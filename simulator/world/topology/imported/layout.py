@@ -9,7 +9,7 @@ from typing import Any, Literal
 import yaml
 
 from simulator.world.catalog import Basis
-from simulator.world.topology.cluster import Library, Scope, Technology
+from simulator.world.topology.cluster import Library, Scope, Technology, Wiring
 
 __all__ = ["Cpu", "Figure", "Layout", "Link", "Node", "bandwidth", "cluster_text", "latency"]
 
@@ -67,7 +67,7 @@ class Link:
 
     name: str
     ends: tuple[str, str]
-    wiring: Literal["all", "spread", "pairs"]
+    wiring: Wiring
     technology: Technology
     bandwidth: Figure
     latency: Figure
