@@ -22,6 +22,7 @@ from simulator.laws.collectives.rings import host_rings
 from simulator.world.catalog import Number
 from simulator.world.mesh import Mesh
 from simulator.world.topology.cluster import Forced, LinkKind, load_cluster
+from simulator.world.topology.graph import pair_count
 
 MIB, GIB = 2**20, 2**30
 QUARTER = 256 * MIB
@@ -412,3 +413,13 @@ def test_the_cube_mesh_of_a_dgx_1_carries_six_rings_of_20():
 def test_the_ring_of_a_part_of_the_mesh_uses_its_links_only():
     square = pairs((0, 1, 1), (1, 2, 1), (2, 3, 1), (3, 0, 1))
     assert steps(host_rings(square, (1, 2))) == {(1, 2): 1.0, (2, 1): 1.0}
+
+
+def test_five_devices_of_a_cube_mesh_need_one_that_passes_on():
+    """Devices 0 to 3 are a quad, 4 is linked to 0 alone, twice: 0-1-2-3-(0)-4-0 and the way back use its links up."""
+    direct = load_cluster("dgx-1v").direct
+    found = host_rings(direct, (0, 1, 2, 3, 4))
+    shares = dict(found.shares)
+    assert found.channels == 2
+    assert shares[0, 4] == shares[4, 0] == 1.0
+    assert all(share * 2 <= pair_count(direct, *step) for step, share in shares.items())

@@ -54,6 +54,8 @@ class Collective:
     role: str
     """What it is for, as reports name it: ``forward_all_gather``, ``reduce_scatter``, ..."""
     quantization: Quantization | None = None
+    in_place: bool = False
+    """A rank's own part already lies where the result will be, so that a gather need not copy it."""
     dtype: str = ""
     """Element type as frameworks name it: bf16, fp16, fp32, fp64, u8, i32, i64."""
 

@@ -3,7 +3,8 @@
 Where a switch joins the devices, any order is a ring and one stands for all.  Where links join them in pairs (the cube
 mesh of a DGX-1, the full mesh of an MI300X), a ring needs a link from each device to the next, and as many rings run
 as there are sets of such links: NCCL's search (``ncclTopoSearchRec`` in ``src/graph/search.cc``) finds them, and so
-does a depth-first search here, each link direction used at most as often as links join the pair.
+does a depth-first search here, each link direction used at most as often as links join the pair.  If no such ring
+exists, devices may pass on what the next one is not linked to.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice, pairwise, permutations
 from random import Random
 
 from simulator.world.mesh import Group
@@ -19,6 +21,9 @@ from simulator.world.topology.cluster import Cluster, LinkKind
 from simulator.world.topology.graph import pair_count
 
 __all__ = ["Rings", "devices_of", "host_rings"]
+
+Step = tuple[int, int]
+"""From a device to another."""
 
 _STEPS = 2_000
 """Extensions of a path before the search for one more ring gives up; eight devices need a few hundred."""
@@ -33,7 +38,7 @@ class Rings:
     """Channels through the devices of a host."""
 
     channels: int
-    shares: tuple[tuple[tuple[int, int], float], ...]
+    shares: tuple[tuple[Step, float], ...]
     """Steps from device to device, and the part of the channels that takes each."""
 
 
@@ -62,6 +67,8 @@ def host_rings(direct: LinkKind | None, devices: tuple[int, ...]) -> Rings:
         best = max(best, _packed(tried, Counter(links)), key=len)
         if len(best) == bound:
             break
+    if not best:
+        best = _relayed(devices, Counter(links))
     return _shared(best or [devices])
 
 
@@ -70,12 +77,48 @@ def _shared(rings: Sequence[tuple[int, ...]]) -> Rings:
     return Rings(len(rings), tuple((step, count / len(rings)) for step, count in taken.items()))
 
 
-def _steps(ring: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+def _relayed(devices: tuple[int, ...], left: Counter[Step]) -> list[tuple[int, ...]]:
+    """Rings in which a device passes on what the next one is not linked to (NCCL's path type NVB)."""
+    found: list[tuple[int, ...]] = []
+    while ring := next(_closed_walks(devices, left), None):
+        found.append(ring)
+        left.subtract(_steps(ring))
+    return found
+
+
+def _closed_walks(devices: tuple[int, ...], left: Mapping[Step, int]) -> Iterator[tuple[int, ...]]:
+    """Closed ways that meet every device, one of them perhaps twice between two others."""
+    for order in islice(permutations(devices[1:]), _STEPS):
+        walk: list[int] = []
+        taken: Counter[Step] = Counter()
+        for step in _steps((devices[0], *order)):
+            leg = _leg(step, devices, left, taken)
+            if leg is None:
+                break
+            walk += leg[:-1]
+            taken.update(pairwise(leg))
+        else:
+            yield tuple(walk)
+
+
+def _leg(
+    step: Step,
+    devices: Sequence[int],
+    left: Mapping[Step, int],
+    taken: Mapping[Step, int],
+) -> tuple[int, ...] | None:
+    """A way of one link or two over links that are not *taken*; None if there is none."""
+    first, last = step
+    ways = [step, *((first, relay, last) for relay in devices if relay not in step)]
+    return next((way for way in ways if all(left.get(link, 0) > taken[link] for link in pairwise(way))), None)
+
+
+def _steps(ring: tuple[int, ...]) -> Iterator[Step]:
     """From each device of *ring* to the next."""
     return zip(ring, (*ring[1:], ring[0]), strict=True)
 
 
-def _packed(devices: tuple[int, ...], left: Counter[tuple[int, int]]) -> list[tuple[int, ...]]:
+def _packed(devices: tuple[int, ...], left: Counter[Step]) -> list[tuple[int, ...]]:
     """Rings taken one after another until no more fits."""
     found: list[tuple[int, ...]] = []
     while ring := next(_cycles(devices, left), None):
@@ -84,7 +127,7 @@ def _packed(devices: tuple[int, ...], left: Counter[tuple[int, int]]) -> list[tu
     return found
 
 
-def _cycles(devices: tuple[int, ...], left: Mapping[tuple[int, int], int]) -> Iterator[tuple[int, ...]]:
+def _cycles(devices: tuple[int, ...], left: Mapping[Step, int]) -> Iterator[tuple[int, ...]]:
     """Closed ways through all devices; the most plentiful links first, so that scarce ones stay for later rings."""
     budget = _STEPS
     stack: list[tuple[int, ...]] = [devices[:1]]

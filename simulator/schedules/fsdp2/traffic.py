@@ -137,7 +137,8 @@ def gather(unit: Unit, over: Sharding, role: str, group: Group) -> Gather:
     return Gather(
         group=group,
         copy_in=_copy("copy in", cast + 2 * param * part, role),
-        all_gather=collective("all_gather", elements, over.param_dtype, group, role),
+        # shards are copied into their place in the output first, the copy above
+        all_gather=replace(collective("all_gather", elements, over.param_dtype, group, role), in_place=True),
         copy_out=_copy("copy out", 2 * param * elements, role),
         parameters=float(param * elements),
         part=param * part,

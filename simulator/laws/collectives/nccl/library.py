@@ -62,7 +62,7 @@ class NcclCollectives(AbstractAlgorithm):
                 exchange,
                 latency=taken.latency,
                 kernel=taken.kernel,
-                local=taken.local,
+                local=0.0 if collective.in_place and collective.kind == "all_gather" else taken.local,
                 overhead=OVERHEAD[chosen.protocol],
                 algorithm=chosen.algorithm,
                 protocol=chosen.protocol,
