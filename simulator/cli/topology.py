@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -12,16 +16,35 @@ from simulator.cli.common import picture_option, print_json, print_tables
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from simulator.world.topology.cluster import Cluster
+    from simulator.world.topology.cluster import Cluster, Placement
 
 __all__ = ["drawn", "topology"]
 
-hosts_option = click.option("--hosts", type=click.IntRange(min=1), help="Number of hosts; default: the file's.")
+Command = TypeVar("Command", bound=Callable[..., None])
 
 
 @click.group()
 def topology() -> None:
     """List, show and draw clusters."""
+
+
+def cluster_options(command: Command) -> Command:
+    """Add what names a cluster and what may differ from its file."""
+    options: Sequence[Callable[[Command], Command]] = (
+        click.argument("name"),
+        click.option("--hosts", type=click.IntRange(min=1), help="Number of hosts."),
+        click.option(
+            "--fabric", metavar="KIND",
+            help="Another network between hosts: fat_tree, or '{kind: fat_tree, oversubscription: 4}'.",
+        ),
+        click.option(
+            "--placement", type=click.Choice(["packed", "scattered"]), default="packed", show_default=True,
+            help="How hosts are spread over pods and zones.",
+        ),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 @topology.command("list")
@@ -41,45 +64,70 @@ def list_() -> None:
 
 
 @topology.command()
-@click.argument("name")
-@hosts_option
+@cluster_options
 @click.option("--json", "machine", is_flag=True, help="Print one JSON object instead of tables.")
-def show(name: str, hosts: int | None, machine: bool) -> None:
+def show(name: str, hosts: int | None, fabric: str | None, placement: Placement, machine: bool) -> None:
     """Show what cluster NAME is made of, every number with its source."""
     from simulator.readings.parts import parts, parts_tables
-    from simulator.world.topology.cluster import load_cluster
+    from simulator.readings.standing import standing
 
-    content = parts(load_cluster(name, hosts=hosts))
+    cluster = asked_cluster(name, hosts, fabric, placement)
+    content = parts(cluster)
     if machine:
-        print_json(content)
-    else:
-        print_tables(*parts_tables(content))
+        print_json(content | {"hosts_per_zone": cluster.hosts_per_zone, "placement": cluster.placement})
+        return
+    nodes, *others = parts_tables(content)
+    where = standing(cluster)
+    print_tables(nodes, *([f"hosts {where}"] if where else []), *others)
 
 
 @topology.command()
-@click.argument("name")
-@hosts_option
+@cluster_options
 @picture_option
-def draw(name: str, hosts: int | None, output: Path) -> None:
-    """Draw cluster NAME."""
+def draw(name: str, hosts: int | None, fabric: str | None, placement: Placement, output: Path) -> None:
+    """Draw cluster NAME: two hosts, and on a chosen fabric two of its largest units, unless --hosts says more."""
     from simulator.readings.files import write_atomically
-    from simulator.world.topology.cluster import load_cluster
+    from simulator.world.topology.torus import torus_link
 
-    write_atomically(output, drawn(load_cluster(name, hosts=hosts or 2)).savefig)
+    cluster = asked_cluster(name, hosts, fabric, placement, fewest=2)
+    if hosts is None and fabric is not None and torus_link(cluster) is None:
+        cluster = asked_cluster(name, 2 * cluster.hosts_per_zone, fabric, placement)
+    write_atomically(output, drawn(cluster).savefig)
     print_tables(f"written to {output}")
 
 
-def drawn(cluster: Cluster) -> Figure:
-    """Draw *cluster*; a large one by its first hosts."""
-    from simulator.readings.plots import topology_figure
-    from simulator.world.topology.graph import graph
+def asked_cluster(
+    name: str, hosts: int | None, fabric: str | None, placement: Placement, fewest: int | None = None
+) -> Cluster:
+    """Load the cluster that the options describe; what is wrong is named by the option.
 
-    shown = min(cluster.hosts, 4)  # more hosts are not legible on a slide
-    built = graph(cluster, range(shown))
-    nodes = [(node, str(kind)) for node, kind in built.nodes(data="kind")]
-    links = [
-        (tail, head, str(data["kind"]).split(":")[0], float(data["bandwidth"]))
-        for tail, head, data in built.edges(data=True)
-    ]
-    hosts = f"{cluster.hosts} hosts" if shown == cluster.hosts else f"first {shown} of {cluster.hosts} hosts"
-    return topology_figure(nodes, links, f"{cluster.title}: {hosts}")
+    Without *hosts* a torus has those that its axes hold, any other network *fewest*, or the file's.
+    """
+    from simulator.errors import InputError
+    from simulator.world.topology.cluster import load_cluster
+    from simulator.world.topology.fabrics import read_fabric, with_fabric
+
+    try:
+        section = read_fabric(None if fabric is None else _fabric(fabric), None)
+        on_fabric = (lambda cluster: with_fabric(cluster, section)) if section else (lambda cluster: cluster)
+        whole = math.prod(section.axes) if section and section.kind == "torus" else None
+        cluster = load_cluster(name, hosts=hosts or whole or fewest, on_fabric=on_fabric)
+        return replace(cluster, placement=placement)
+    except InputError as error:
+        if error.key:
+            error.key = error.key.replace("topology.fabric", "--fabric")
+        raise
+
+
+def _fabric(text: str) -> str | dict[str, Any]:
+    """A word is a kind, anything else a mapping in YAML."""
+    from simulator.world.document import parse_mapping
+
+    return text if re.fullmatch(r"[\w+-]+", text) else parse_mapping(text, "--fabric")
+
+
+def drawn(cluster: Cluster) -> Figure:
+    """Draw *cluster*; a large one by some of its hosts."""
+    from simulator.readings.plots import topology_figure
+
+    return topology_figure(cluster)

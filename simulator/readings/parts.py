@@ -12,7 +12,7 @@ from rich.table import Table
 from simulator.readings.resolved import numbers_table
 from simulator.units import readable
 from simulator.world.catalog import Number
-from simulator.world.topology.cluster import Cluster
+from simulator.world.topology.cluster import Cluster, LinkKind
 from simulator.world.topology.graph import sample
 
 __all__ = ["parts", "parts_tables"]
@@ -21,13 +21,13 @@ __all__ = ["parts", "parts_tables"]
 def parts(cluster: Cluster) -> dict[str, Any]:
     """Return the nodes, links and numbers of *cluster*."""
     built = sample(cluster)
-    members = {data["kind"]: data["members"] for _, _, data in built.edges(data=True)}
+    members = {str(data["kind"]): int(data["members"]) for _, _, data in built.edges(data=True)}
     links = [
         {
             "name": link.name,
             "from": link.ends[0],
             "to": link.ends[1],
-            "count": members.get(f"{link.name}:{link.ends[0]}>{link.ends[1]}", 0),
+            "count": _count(link, members),
             "bandwidth": link.bandwidth,
             "latency": link.latency.value,
         }
@@ -49,6 +49,12 @@ def parts(cluster: Cluster) -> dict[str, Any]:
         "links": links,
         "numbers": [asdict(number) for number in cluster.numbers()],
     }
+
+
+def _count(link: LinkKind, members: Mapping[str, int]) -> int:
+    """Links of a kind in the cluster; of pairs and of a torus each direction is a kind of its own."""
+    mine = {kind: number for kind, number in members.items() if kind.split(":")[0] == link.name}
+    return sum(mine.values()) // 2 if mine else 0
 
 
 def parts_tables(content: Mapping[str, Any]) -> Iterable[Table]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
@@ -17,11 +15,9 @@ from simulator.readings.exposure import CAUSES, exposure
 from simulator.readings.files import write_atomically
 from simulator.readings.plots import exposed_figure, timeline_figure, topology_figure
 from simulator.readings.plots.lanes import Bar, Lane, exposed_lane, lanes, liveliest, memory_held, shares
-from simulator.readings.plots.places import placed
 from simulator.schedules.record import record
 from simulator.world.scenario import load_scenario
 from simulator.world.topology.cluster import load_cluster
-from simulator.world.topology.graph import graph
 
 SCENARIO = """
 name: small
@@ -263,61 +259,12 @@ def test_nothing_exposed_is_a_figure_too(results, tmp_path):
     exposed_figure(results, "x").savefig(tmp_path / "x.png", dpi=40)
 
 
-# topology
-
-
-def drawn(name, hosts):
-    cluster = load_cluster(name, hosts=hosts)
-    built = graph(cluster)
-    nodes = [(node, kind) for node, kind in built.nodes(data="kind")]
-    return nodes, [(tail, head, data["kind"], data["bandwidth"]) for tail, head, data in built.edges(data=True)]
-
-
-def test_devices_are_below_the_network_and_the_nvswitch_below_them():
-    nodes, links = drawn("dgx-a100-80gb", 2)
-    rows = placed(dict(nodes), [link[:2] for link in links]).rows
-    assert rows == {"device": 0.0, "nvswitch": -1.0, "nic": 1.0, "leaf": 2.0, "spine": 3.0}
-
-
-@pytest.mark.parametrize(("name", "hosts"), [("dgx-a100-80gb", 1), ("dgx-h100", 4), ("cloud-100gbe", 3), ("flat", 5)])
-def test_no_two_boxes_overlap_and_hosts_stand_apart(name, hosts):
-    nodes, links = drawn(name, hosts)
-    places = placed(dict(nodes), [link[:2] for link in links])
-    for row in set(places.rows.values()):
-        boxes = sorted((place.x - place.half, place.x + place.half) for place in places.of.values() if place.y == row)
-        assert all(one[1] < other[0] for one, other in pairwise(boxes))
-    edges = [(left, right) for left, right, _, _ in places.hosts.values()]
-    assert len(edges) == hosts
-    assert all(one[1] < other[0] for one, other in pairwise(edges))
-
-
-def test_each_kind_of_link_has_its_bandwidth_in_the_legend():
-    legend = topology_figure(*drawn("dgx-a100-80gb", 2), "x").legends[0]
-    assert legend.get_title().get_text() == "links, each way"
-    assert [text.get_text() for text in legend.get_texts()] == [
-        "nvlink 240 GB/s",
-        "pcie 24 GB/s",
-        "network 24 GB/s",
-        "uplink 24 GB/s",
-    ]
-
-
-def test_every_pair_of_links_is_one_line_and_a_slow_one_is_thin():
-    nodes, links = drawn("flat", 3)
-    slow = [(*link[:3], 1e9) if ("device", 1, 0) in link[:2] else link for link in links]
-    figure = topology_figure(nodes, slow, "x")
-    (lines,) = figure.axes[0].collections
-    assert len(lines.get_segments()) == 3
-    assert sorted(lines.get_linewidths())[0] < 0.5 * sorted(lines.get_linewidths())[1]
-    assert figure.legends[0].get_texts()[0].get_text() == "link 1 GB/s to 50 GB/s"
-
-
 # files
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
 def test_a_figure_is_written_whole_in_the_format_of_its_suffix(suffix, tmp_path):
-    figure = topology_figure(*drawn("flat", 2), "x")
+    figure = topology_figure(load_cluster("flat", hosts=2))
     write_atomically(tmp_path / f"x{suffix}", figure.savefig)
     (written,) = tmp_path.iterdir()
     magic = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}

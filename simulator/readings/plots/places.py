@@ -1,4 +1,9 @@
-"""Where the nodes of a cluster stand in a drawing."""
+"""Where the nodes of a cluster stand in a drawing.
+
+A kind of node stands as many rows above the devices as links lie between.  A switch that joins only the devices of a
+host stands below them if the way to the network goes another way, as an NVSwitch; links that join devices straight to
+each other hang below them as arcs, and those of a torus join hosts as arcs above.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +11,26 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Node", "Place", "Places", "placed"]
+from simulator.readings.plots.excerpt import Box, Excerpt
+from simulator.world.topology.cluster import DEVICE, Cluster, Scope
+from simulator.world.topology.placement import place_of
 
-Node = tuple[str, int, int]
-"""Kind of node, number of its host, pod or cluster, index in there."""
+__all__ = ["ARCS", "Edges", "Place", "Places", "placed"]
 
 GAP = 1.0
-"""Between hosts, in widths of a device."""
+"""Between hosts, in widths of a device; one more between pods, and one more between zones."""
 
 WIDEST = 1.1
 """Half of the width of a node that stands beside others of its kind."""
+
+CUT = 2.4
+"""Width of a box for nodes that are not drawn one by one, in widths of one that is."""
+
+ARCS = 1.0
+"""Depth of the arc between the nodes furthest apart, in distances of rows."""
+
+Edges = tuple[float, float]
+"""Left and right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +43,8 @@ class Place:
     """Half of its width."""
     tall: float = 0.13
     """Half of its height."""
+    among: Edges
+    """What its row of neighbours is spread over."""
     alone: bool = False
     """Stands above all its hosts, so that what it joins is below some part of it."""
 
@@ -36,140 +53,86 @@ class Place:
 class Places:
     """Everything that a drawing needs to know about positions."""
 
-    of: Mapping[Node, Place]
-    hosts: Mapping[int, tuple[float, float, float, float]]
-    """Left, right, bottom and top of each host."""
+    of: Mapping[Box, Place]
+    spans: Mapping[tuple[Scope, int], Edges]
+    """Of each host, pod and zone, and of the cluster."""
     rows: Mapping[str, float]
     """Height at which each kind of node stands."""
-    width: float
+    inside: Edges
+    """Bottom and top of what stands in hosts."""
+    top: float
+    """Of the highest row, or of the arcs above it."""
 
     @property
-    def bottom(self) -> float:
-        """Of the lowest row."""
-        return min(self.rows.values(), default=0.0)
-
-    @property
-    def top(self) -> float:
-        """Of the highest row."""
-        return max(self.rows.values(), default=0.0)
+    def width(self) -> float:
+        """Of all hosts."""
+        left, right = self.spans["cluster", 0]
+        return right - left
 
 
-def placed(kinds: Mapping[Node, str], links: Sequence[tuple[Node, Node]]) -> Places:
-    """Place the nodes: a row for each kind, hosts side by side.
-
-    A node stands as many rows above the devices as links lie between, over the hosts that it serves.  A switch that
-    joins only the devices of one host stands below them if the way to the network goes another way, as an NVSwitch.
-    """
-    neighbours: dict[Node, list[Node]] = defaultdict(list)
-    for tail, head in links:
-        neighbours[tail].append(head)
-    heights = _heights(kinds, neighbours)
-    serves = _served_hosts(heights, neighbours)
-    inside = _inside(kinds, heights, neighbours, serves)
-    below = _below(heights, neighbours, inside)
-    rows = {node[0]: float(-1 if node[0] in below else height) for node, height in heights.items()}
-    left, width = _columns(kinds)
-    of: dict[Node, Place] = {}
-    for name, row in rows.items():
-        of |= _spread([node for node in heights if node[0] == name], row, left, serves, kinds)
-    return Places(of=of, hosts=_boxes(of, inside, serves), rows=rows, width=width)
-
-
-def _heights(kinds: Mapping[Node, str], neighbours: Mapping[Node, Sequence[Node]]) -> dict[Node, int]:
-    """Links between each node and the nearest device; breadth first."""
-    heights = {node: 0 for node, kind in kinds.items() if kind == "device"}
-    queue = list(heights)
-    for node in queue:
-        for other in neighbours[node]:
-            if other not in heights:
-                heights[other] = heights[node] + 1
-                queue.append(other)
-    return heights
+def placed(shown: Excerpt) -> Places:
+    """Place what is shown: a row for each kind, hosts side by side."""
+    cluster = shown.cluster
+    present = {box.name for box in shown.boxes}
+    rows = {name: row for name, row in _rows(cluster).items() if name in present}
+    spans = _spans(shown)
+    together: dict[tuple[str, int], list[Box]] = defaultdict(list)
+    for box in shown.boxes:
+        together[box.name, box.place].append(box)
+    of: dict[Box, Place] = {}
+    for (name, place), boxes in together.items():
+        node = cluster.node(name)
+        of |= _spread(boxes, rows[name], spans[node.per, place], single=node.kind == "switch")
+    tall = next(iter(of.values())).tall
+    inner = [row for name, row in rows.items() if cluster.node(name).per == "host"]
+    level = {line.lower.name for line in shown.lines if line.level}
+    bottom = min(min(inner) - tall, -ARCS if DEVICE in level else 0.0)
+    top = max(row + (ARCS if name in level - {DEVICE} else 0.0) for name, row in rows.items())
+    return Places(of=of, spans=spans, rows=rows, inside=(bottom, max(inner) + tall), top=top)
 
 
-def _lower(node: Node, heights: Mapping[Node, int], neighbours: Mapping[Node, Sequence[Node]]) -> list[Node]:
-    return [other for other in neighbours[node] if heights[other] < heights[node]]
+def _rows(cluster: Cluster) -> dict[str, float]:
+    """Height of each kind of node; links come lower kinds first."""
+    rows = {DEVICE: 0.0}
+    for link in cluster.links:
+        lower, upper = link.ends
+        rows[upper] = min(rows.get(upper, rows[lower] + 1), rows[lower] + 1)
+    onward = {link.ends[0] for link in cluster.links if link.wiring != "pairs"}
+    first = {name for name, row in rows.items() if row == 1}
+    below = {name for name in first - onward if cluster.node(name).per == "host"} if first & onward else set[str]()
+    return rows | dict.fromkeys(below, -1.0 - (ARCS if cluster.direct else 0.0))
 
 
-def _served_hosts(heights: Mapping[Node, int], neighbours: Mapping[Node, Sequence[Node]]) -> dict[Node, frozenset[int]]:
-    """Hosts of the devices below each node."""
-    serves: dict[Node, frozenset[int]] = {}
-    for node in heights:  # breadth first, so what is below comes before
-        lower = _lower(node, heights, neighbours)
-        serves[node] = frozenset().union(*(serves[other] for other in lower)) if lower else frozenset((node[1],))
-    return serves
-
-
-def _inside(
-    kinds: Mapping[Node, str],
-    heights: Mapping[Node, int],
-    neighbours: Mapping[Node, Sequence[Node]],
-    serves: Mapping[Node, frozenset[int]],
-) -> set[str]:
-    """Names of the kinds that stand in hosts: what serves one host and is not behind a NIC."""
-    outside: set[str] = set()
-    for node in heights:
-        lower = _lower(node, heights, neighbours)
-        if len(serves[node]) > 1 or any(kinds[other] == "nic" or other[0] in outside for other in lower):
-            outside.add(node[0])
-    return {node[0] for node in heights} - outside
-
-
-def _below(heights: Mapping[Node, int], neighbours: Mapping[Node, Sequence[Node]], inside: set[str]) -> set[str]:
-    """Names of the kinds that are drawn below the devices."""
-    first = {node[0] for node, height in heights.items() if height == 1}
-    onward = {node[0] for node, height in heights.items() if any(heights[other] > height for other in neighbours[node])}
-    return (first - onward) & inside if first & onward else set()
-
-
-def _columns(kinds: Mapping[Node, str]) -> tuple[dict[int, tuple[float, float]], float]:
-    """Left and right edge of each host's column, and the width of all."""
-    count: dict[int, int] = defaultdict(int)
-    for node, kind in kinds.items():
-        if kind == "device":
-            count[node[1]] += 1
-    edges: dict[int, tuple[float, float]] = {}
+def _spans(shown: Excerpt) -> dict[tuple[Scope, int], Edges]:
+    """Left and right edge of what stands in each host, pod and zone."""
+    scopes: Sequence[Scope] = ("host", "pod", "zone", "cluster")
+    wide = sum(_weight(box) for box in shown.boxes if (box.name, box.place) == (DEVICE, shown.hosts[0]))
+    spans: dict[tuple[Scope, int], Edges] = {}
     at = 0.0
-    for host in sorted(count):
-        edges[host] = (at, at + count[host])
-        at += count[host] + GAP
-    return edges, at - GAP + 1
+    for host in shown.hosts:
+        keys = [(scope, place_of(shown.cluster, host, scope)) for scope in scopes]
+        at += GAP * sum(key not in spans for key in keys[:-1]) if spans else 0.0
+        for key in keys:
+            spans[key] = (spans.get(key, (at, at))[0], at + wide)
+        at += wide
+    return spans
 
 
-def _spread(
-    nodes: Iterable[Node],
-    row: float,
-    columns: Mapping[int, tuple[float, float]],
-    serves: Mapping[Node, frozenset[int]],
-    kinds: Mapping[Node, str],
-) -> dict[Node, Place]:
-    """Space the nodes of one row evenly over the hosts that their host, pod or cluster serves."""
-    of: dict[Node, Place] = {}
-    together: dict[int, list[Node]] = defaultdict(list)
-    for node in nodes:
-        together[node[1]].append(node)
-    for members in together.values():
-        hosts = set[int]().union(*(serves[node] for node in members))
-        left, right = min(columns[host][0] for host in hosts), max(columns[host][1] for host in hosts)
-        step = (right - left) / len(members)
-        for number, node in enumerate(sorted(members)):
-            alone = len(members) == 1 and kinds[node] == "switch"
-            half = 0.4 * step if step <= 1 else step / 2 - 0.1 if alone else min(step / 2 - 0.1, WIDEST)
-            of[node] = Place(x=left + (number + 0.5) * step - 0.5, y=row, half=half, alone=alone)
+def _weight(box: Box) -> float:
+    return CUT if box.nodes > 1 else 1.0
+
+
+def _spread(boxes: Iterable[Box], row: float, edges: Edges, *, single: bool) -> dict[Box, Place]:
+    """Space the *boxes* of a row evenly between *edges*; a *single* switch is as wide as what it serves."""
+    of: dict[Box, Place] = {}
+    ordered = sorted(boxes)
+    step = (edges[1] - edges[0]) / sum(_weight(box) for box in ordered)
+    at = edges[0]
+    for box in ordered:
+        wide = step * _weight(box)
+        alone = single and len(ordered) == 1
+        half = 0.4 * step + (wide - step) / 2 if step <= 1 else wide / 2 - 0.1
+        narrow = half if alone else min(half, WIDEST * _weight(box))
+        of[box] = Place(x=at + wide / 2, y=row, half=narrow, among=edges, alone=alone)
+        at += wide
     return of
-
-
-def _boxes(
-    of: Mapping[Node, Place], inside: set[str], serves: Mapping[Node, frozenset[int]]
-) -> dict[int, tuple[float, float, float, float]]:
-    """Boxes around what stands in each host."""
-    found: dict[int, tuple[float, float, float, float]] = {}
-    for node, place in of.items():
-        if node[0] in inside:
-            (host,) = serves[node]
-            edges = (place.x - place.half, place.x + place.half, place.y - place.tall, place.y + place.tall)
-            left, right, bottom, top = found.get(host, edges)
-            found[host] = (
-                min(left, edges[0]), max(right, edges[1]), min(bottom, edges[2]), max(top, edges[3]),
-            )  # fmt: skip
-    return {host: (left - 0.3, right + 0.3, bottom, top) for host, (left, right, bottom, top) in sorted(found.items())}
