@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from simulator.cli.common import PicturePath, print_json, print_tables
+from simulator.cli.common import PicturePath, print_json, print_tables, progress
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,6 +38,7 @@ BESIDE = 3
 @click.option("--channels", type=click.IntRange(1, 64), help="Of rings and trees.")
 @click.option("--sharp", is_flag=True, help="Switches of the network reduce.")
 @click.option("--library", metavar="NAME", help="nccl, rccl or a textbook algorithm; default: the cluster's.")
+@click.option("--reference", is_flag=True, help="Simulate every message, too: textbook algorithms, few GPUs.")
 @click.option("--json", "machine", is_flag=True, help="Print one JSON object instead of tables.")
 @click.option(
     "-o", "--output", type=PicturePath(path_type=Path, dir_okay=False), help="Draw a .png, .svg or .pdf file."
@@ -78,8 +79,15 @@ def _timed(kind: CollectiveKind, payloads: Sequence[float], asked: Mapping[str, 
     """Rows of every topology; what is wrong is named by the option, not by the key of a scenario."""
     from simulator.errors import InputError
 
+    def row(bench: Bench, payload: float) -> Row:
+        found = bench.row(kind, payload)
+        done()
+        return found
+
     try:
-        return [[bench.row(kind, payload) for payload in payloads] for bench in _benches(asked)]
+        benches = tuple(_benches(asked))
+        with progress("Simulating", len(benches) * len(payloads)) as done:
+            return [[row(bench, payload) for payload in payloads] for bench in benches]
     except InputError as error:
         if error.key == "topology.nccl":
             error.key = "--algorithm, --protocol"
@@ -95,7 +103,7 @@ def _benches(asked: Mapping[str, Any]) -> Iterator[Bench]:
     nccl = NcclSection(**{key: asked[key] for key in ("algorithm", "protocol", "channels", "sharp")})
     for name in dict.fromkeys(asked["topologies"]):
         cluster = load_cluster(name, hosts=asked["hosts"], accelerators_per_host=asked["accelerators_per_host"])
-        yield Bench(cluster, _library(asked["library"]), forced(nccl, None))
+        yield Bench(cluster, _library(asked["library"]), forced(nccl, None), reference=asked["reference"])
 
 
 def _library(name: str | None) -> Library | None:
@@ -117,8 +125,8 @@ def _title(groups: Sequence[Sequence[Row]]) -> str:
 
 
 def _tables(groups: Sequence[Sequence[Row]]) -> Iterator[Table]:
-    if len(groups) == 1:
-        yield _table(groups[0])
+    if len(groups) == 1 or groups[0][0].reference_time is not None:
+        yield from map(_table, groups)
     else:
         for first in range(0, len(groups), BESIDE):
             yield _comparison(groups[first : first + BESIDE])
@@ -132,8 +140,12 @@ def _table(rows: Sequence[Row]) -> Table:
         table.add_column(heading, justify="right")
     table.add_column("algorithm")
     table.add_column("protocol")
+    if first.reference_time is not None:
+        table.add_column("reference\n(us)", justify="right")
+        table.add_column("difference", justify="right")
     for row in rows:
-        table.add_row(f"{row.payload:.0f}", str(_count(row)), "float", *_numbers(row), row.algorithm, row.protocol)
+        cells = (f"{row.payload:.0f}", str(_count(row)), "float", *_numbers(row), row.algorithm, row.protocol)
+        table.add_row(*cells, *_reference(row))
     return table
 
 
@@ -166,6 +178,13 @@ def _count(row: Row) -> int:
 
 def _numbers(row: Row) -> tuple[str, str, str]:
     return (f"{row.time * 1e6:.2f}", f"{row.algbw / 1e9:.2f}", f"{row.busbw / 1e9:.2f}")
+
+
+def _reference(row: Row) -> tuple[str, ...]:
+    if row.reference_time is None or row.difference is None:
+        return ()
+    shown = round(row.difference, 4) + 0.0  # rounding is no difference: -0.0 + 0.0 is 0.0
+    return (f"{row.reference_time * 1e6:.2f}", f"{shown:+.2%}")
 
 
 def _carried_out(row: Row) -> str:

@@ -39,6 +39,7 @@ __all__ = [
     "Job",
     "ReferenceRun",
     "aggregated",
+    "check_ranks",
     "compared",
     "everywhere",
     "reference",
@@ -159,6 +160,19 @@ def compared(
     )
 
 
+def check_ranks(cluster: Cluster) -> None:
+    """Refuse clusters of more than :data:`MOST_RANKS`.
+
+    Raises
+    ------
+    InputError
+        The cluster is too large.
+    """
+    if cluster.ranks > MOST_RANKS:
+        remedy = f"use at most {MOST_RANKS}, or leave the reference out: aggregated transfers cost nothing per GPU"
+        raise InputError("too many GPUs to simulate each message", key="ranks", value=cluster.ranks, remedy=remedy)
+
+
 def reference(
     cluster: Cluster, jobs: Sequence[Job], *, pieces: int = 1, ahead: bool = False, cross_nic: bool = True
 ) -> ReferenceRun:
@@ -178,9 +192,7 @@ def reference(
     InputError
         The cluster is too large for it, or an algorithm is not made of messages.
     """
-    if cluster.ranks > MOST_RANKS:
-        remedy = f"use at most {MOST_RANKS}, or leave the reference out: aggregated transfers cost nothing per GPU"
-        raise InputError("too many GPUs to simulate each message", key="ranks", value=cluster.ranks, remedy=remedy)
+    check_ranks(cluster)
     env, wires = simpy.Environment(), _Wires(cluster)
     network = Network(env, wires.links)
     ends, count = [], 0

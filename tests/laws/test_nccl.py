@@ -291,7 +291,7 @@ FULL_MESH, SQUARE, DOUBLE = "[]", "[[0, 1, 1], [1, 2, 1], [2, 3, 1], [3, 0, 1]]"
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "all_to_all"])
-@pytest.mark.parametrize("name", ["nccl", "rccl", "ring", "hierarchical"])
+@pytest.mark.parametrize("name", get_args(Library))
 @pytest.mark.parametrize(
     ("devices", "pairs"), [(2, FULL_MESH), (4, FULL_MESH), (5, FULL_MESH), (2, DOUBLE), (4, SQUARE)]
 )
@@ -300,7 +300,9 @@ def test_a_class_loads_rings_through_meshes_as_all_groups_do(tmp_path, devices, 
 
 
 @pytest.mark.parametrize("name", get_args(Library))
-@pytest.mark.parametrize(("devices", "pairs"), [(2, FULL_MESH), (4, FULL_MESH), (5, FULL_MESH), (2, DOUBLE)])
+@pytest.mark.parametrize(
+    ("devices", "pairs"), [(2, FULL_MESH), (4, FULL_MESH), (5, FULL_MESH), (2, DOUBLE), (4, SQUARE)]
+)
 def test_a_class_loads_messages_between_all_on_meshes_as_all_groups_do(tmp_path, devices, pairs, name):
     check_mesh(tmp_path, devices, pairs, name, "all_to_all")
 
@@ -312,4 +314,56 @@ def check_mesh(tmp_path, devices, pairs, name, kind):
         cluster = load_cluster(str(path), hosts=hosts)
         mesh = Mesh(hosts=hosts, devices_per_host=devices)
         for group in (mesh.world(), mesh.group("host", devices), mesh.group("rail", hosts, devices)):
+            check_class_against_full(cluster, group, kind, 1e8, name)
+
+
+TWO_SWITCHES = """
+name: two-switches
+title: Eight devices on two PCIe switches, a card on each
+accelerator: l40s-48gb
+nodes:
+  - {name: device, kind: device, per: host, count: 8}
+  - {name: pcie_switch, kind: switch, per: host, count: 2}
+  - {name: cpu, kind: switch, per: host, count: 1}
+  - {name: nic, kind: nic, per: host, count: 2}
+  - {name: fabric, kind: switch, per: cluster, count: 1}
+links:
+  - name: pcie
+    ends: [device, pcie_switch]
+    wiring: spread
+    bandwidth: {value: 24 GB/s, basis: assumed, source: simulator}
+    latency: {value: 2.85 us, basis: assumed, source: simulator}
+  - name: bridge
+    technology: pcie
+    ends: [pcie_switch, cpu]
+    wiring: all
+    bandwidth: {value: BRIDGE, basis: assumed, source: simulator}
+    latency: {value: 1 us, basis: assumed, source: simulator}
+  - name: slot
+    technology: pcie
+    ends: [pcie_switch, nic]
+    wiring: spread
+    bandwidth: {value: 24 GB/s, basis: assumed, source: simulator}
+    latency: {value: 1 us, basis: assumed, source: simulator}
+  - name: network
+    technology: roce
+    ends: [nic, fabric]
+    wiring: spread
+    bandwidth: {value: 100 Gbit/s, basis: assumed, source: simulator}
+    latency: {value: 1 us, basis: assumed, source: simulator}
+"""
+
+
+@pytest.mark.parametrize("name", get_args(Library))
+@pytest.mark.parametrize("bridge", ["10 GB/s", "100 GB/s"])
+@pytest.mark.parametrize("devices", [2, 4, 8])
+def test_a_class_loads_two_switches_of_a_host_as_all_groups_do(tmp_path, devices, bridge, name):
+    """Some pairs share a switch and others do not; the bridge between switches is the bottleneck, or is not."""
+    path = tmp_path / "two.yaml"
+    path.write_text(TWO_SWITCHES.replace("BRIDGE", bridge), encoding="utf-8")
+    for hosts, kind in itertools.product((1, 3), KINDS):
+        cluster = load_cluster(str(path), hosts=hosts, accelerators_per_host=devices)
+        mesh = Mesh(hosts=hosts, devices_per_host=devices)
+        shapes = [mesh.world(), mesh.group("host", devices), mesh.group("rail", hosts, devices)]
+        for group in (*shapes, mesh.group("half", devices // 2), mesh.group("every second", devices // 2, 2)):
             check_class_against_full(cluster, group, kind, 1e8, name)

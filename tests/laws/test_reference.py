@@ -182,14 +182,19 @@ SHAPES = {
     "three hosts of 4": lambda: cluster_of("dgx-h100", 3, 4),
 }
 LARGE = {
-    "four hosts of 8": lambda: cluster_of("dgx-h100", 4),
     "four hosts of 8 on one card each": lambda: cluster_of("cloud-100gbe", 4),
+    "four hosts of 8": lambda: cluster_of("dgx-h100", 4),
     "pods of two hosts, slow uplinks": lambda: cluster_of("dgx-h100", 4, pod=2, uplink=1e9),
 }
+CASES = [(shape, *pair) for shape in (*SHAPES, *LARGE) for pair in EXACT]
+SLOW = {(shape, *pair) for shape in LARGE for pair in EXACT if pair[0] not in (LEVELS, TWO_HOPS)}
+"""Thousands of messages, over a second each."""
 
 
-@pytest.mark.parametrize(("algorithm", "kind"), EXACT)
-@pytest.mark.parametrize("shape", [*SHAPES, *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE)])
+@pytest.mark.parametrize(
+    ("shape", "algorithm", "kind"),
+    [pytest.param(*case, marks=[pytest.mark.slow] if case in SLOW else []) for case in CASES],
+)
 def test_transfers_are_within_one_percent_of_their_messages(shape, algorithm, kind):
     """8 to 32 GPUs, no latency: both fabrics."""
     cluster = (SHAPES | LARGE)[shape]()
@@ -250,13 +255,42 @@ def test_an_all_to_all_starts_on_the_card_while_others_cross_the_host():
     assert found.aggregated.time - found.reference.time == pytest.approx(latencies(cluster)[0])
 
 
-def test_a_broadcast_takes_the_payload_not_its_average_over_ranks():
-    """The root sends S; the aggregate gives every rank the mean of n - 1 senders, S (n - 1)/n."""
+@pytest.mark.parametrize("kind", ["broadcast", "reduce"])
+def test_a_chain_takes_the_payload_and_the_time_to_fill_it(kind):
+    """All but one rank send S; in k pieces the last of n - 1 hops starts (n - 2)/k of that later."""
     for ranks in (2, 4, 8):
         cluster = cluster_of("flat", ranks)
-        run = reference_time(cluster, asked("broadcast", cluster), Ring(), pieces=512)
-        assert run.bound == pytest.approx(GIGABYTE / 50e9)
-        assert run.time == pytest.approx(GIGABYTE / 50e9 * (1 + (ranks - 2) / 512))
+        found = compared(cluster, asked(kind, cluster), Ring(), pieces=512)
+        assert found.aggregated.time == pytest.approx(found.reference.bound)
+        assert found.reference.bound == pytest.approx(GIGABYTE / 50e9)
+        assert found.difference == pytest.approx((ranks - 2) / 512)
+
+
+@pytest.mark.parametrize("hosts", [2, 4, 5, 6, 7, 8, 12, 16])
+def test_the_busiest_host_of_a_tree_sends_what_the_aggregate_says(hosts):
+    """From four hosts on host 2 has two children in one tree and is a leaf of the other; two hosts send S each."""
+    cluster = cluster_of("flat", hosts)
+    found = compared(cluster, asked("all_reduce", cluster), Tree(), pieces=8)
+    assert found.counted == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_reduce"])
+@pytest.mark.parametrize(
+    ("name", "hosts"), [("flat", 2), ("flat", 3), ("flat", 7), ("flat", 12), ("dgx-h100", 1), ("cloud-100gbe", 3)]
+)
+def test_doubling_takes_what_its_steps_take_where_no_card_is_idle(name, hosts, kind):
+    """One switch, or one card for all devices of a host.  On one switch all messages of a step pay one latency."""
+    cluster = cluster_of(name, hosts, latency=name != "cloud-100gbe")
+    for by_class in (False, True):
+        found = compared(cluster, asked(kind, cluster), RecursiveDoubling(), by_class=by_class)
+        assert found.difference == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(("hosts", "pod"), [(3, 2), (5, 2), (5, 3), (7, 2), (7, 3)])
+def test_the_fullest_pod_of_an_all_to_all_sets_the_pace(hosts, pod):
+    """Slow uplinks; a pod of k of m hosts sends k (m - k), and the last pod is filled only in part."""
+    cluster = cluster_of("dgx-h100", hosts, 2, pod=pod, uplink=1e9)
+    assert compared(cluster, asked("all_to_all", cluster), Direct()).difference == pytest.approx(0.0, abs=1e-6)
 
 
 def test_hsdp_gathers_and_reduces_over_one_card_as_the_kinds_share_it():

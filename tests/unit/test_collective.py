@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from simulator.collective import KINDS, Bench, bus_factor, kind_called, sizes
 from simulator.errors import InputError
 from simulator.units import Bandwidth, Duration
 from simulator.world.topology.cluster import Forced, LinkOverride, load_cluster
+from simulator.world.topology.measured import MeasuredCollective
 
 MIB, GIB = 2**20, 2**30
 KEYS = {"topology", "kind", "hosts", "ranks", "payload", "time", "algbw", "busbw", "algorithm", "protocol"}
@@ -101,6 +103,62 @@ def test_fewer_channels_are_slower():
     assert few.row("all_gather", GIB).time > 2 * many.row("all_gather", GIB).time
 
 
+def flat(ranks, latency=0.0):
+    """One byte per second and rank; a message crosses two links."""
+    link = LinkOverride(bandwidth=Bandwidth(1.0), latency=Duration(latency / 2), efficiency=1.0)
+    return load_cluster("flat", hosts=ranks, overrides={"link": link})
+
+
+@pytest.mark.parametrize("library", ["ring", "recursive_doubling", "hierarchical"])
+def test_on_one_switch_the_reference_takes_as_long(library):
+    """Eight ranks: 7/8 of the array, and a latency in each of 7 steps, or 3 by doubling."""
+    row = Bench(flat(8, latency=2.0), library, reference=True).row("all_gather", 64)
+    assert row.reference_time == row.time == 56 + 2 * (3 if library == "recursive_doubling" else 7)
+    assert row.difference == 0.0
+
+
+def test_a_chain_of_the_reference_takes_time_to_fill():
+    """Three ranks: the second hop begins when the first piece has arrived, one of two, then one of at most 64."""
+    bench = Bench(flat(3), "ring", reference=True)
+    for size, pieces in ((MIB // 2, 1), (MIB, 2), (GIB, 64)):
+        row = bench.row("broadcast", size)
+        assert row.time == size
+        assert row.difference == pytest.approx(1 / pieces)
+
+
+def test_the_reference_of_a_ring_prepares_messages_ahead():
+    """Two hosts of 8: a byte crosses 2 cards on its longest way, the aggregate counts 1 and one link inside more."""
+    cluster = load_cluster("dgx-h100", hosts=2)
+    at = {link.name: link.latency.value for link in cluster.links}
+    row = Bench(cluster, "ring", reference=True).row("all_gather", 1e-3)
+    assert row.reference_time - row.time == pytest.approx(2 * (at["pcie"] + at["network"]) - 2 * at["nvlink"])
+
+
+def test_json_has_the_reference_where_it_was_asked_for():
+    flags = ("all_gather", "--topology", "flat", "--hosts", 4, "--library", "ring", "--max", "2MiB")
+    found = rows(*flags, "--reference")
+    assert [set(row) for row in found] == [KEYS | {"reference_time", "difference"}] * 2
+    assert all(row["reference_time"] == pytest.approx((1 + row["difference"]) * row["time"]) for row in found)
+    assert [{key: row[key] for key in KEYS} for row in found] == rows(*flags)
+
+
+def test_the_reference_stands_beside_the_time():
+    flags = ("--topology", "flat", "--topology", "dgx-h100", "--hosts", 2, "--library", "ring", "--max", "1MiB")
+    done = zerosim("collective", "all_gather", *flags, "--reference")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("reference") == done.stdout.count("difference") == 2
+    assert "…" not in done.stdout
+    first = next(line for line in done.stdout.splitlines() if "1048576" in line)
+    assert first.split()[-1] == "+0.00%"
+
+
+def test_measured_times_have_no_reference():
+    measured = MeasuredCollective(kind="all_gather", hosts=2, ranks=2, file="log", times=((1.0, 1.0),))
+    cluster = replace(flat(2), measured=(measured,))
+    with pytest.raises(InputError, match=r"measured: 'flat': the reference knows no measured times"):
+        Bench(cluster, "ring", reference=True)
+
+
 def test_the_table_has_nccl_tests_columns():
     done = zerosim("collective", "all_gather", "--topology", "dgx-h100", "--min", "1MiB", "--max", "1MiB")
     assert done.returncode == 0, done.stderr
@@ -147,6 +205,10 @@ def test_size_does_not_matter():
     (["all_gather", "--topology", "dgx-h100", "--protocol", "ll129"], ["ll129", "did you mean 'll128'"]),
     (["all_to_all", "--topology", "dgx-h100", "--algorithm", "ring"], ["all_to_all", "leave out"]),
     (["all_reduce", "--topology", "dgx-h100", "--library", "ring", "--sharp"], ["library", "ring", "leave out"]),
+    (["all_reduce", "--topology", "dgx-h100", "--reference"], ["library", "nccl", "use one of ring"]),
+    (["all_reduce", "--topology", "mi300x", "--library", "rccl", "--reference"], ["rccl", "use one of ring"]),
+    (["all_reduce", "--topology", "flat", "--topology", "dgx-h100", "--hosts", "9", "--library", "ring", "--reference"],
+     ["ranks", "72", "at most 64"]),
     (["all_reduce", "--topology", "dgx-h100", "--library", "ncl"], ["ncl", "did you mean 'nccl'"]),
     (["all_reduce", "--topology", "dgx-h100", "--accelerators-per-host", "9"], ["9", "use 1 to 8"]),
     (["all_reduce", "--topology", "dgx-h100", "--accelerators-per-host", "1"], ["one device", "two"]),

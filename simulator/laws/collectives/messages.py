@@ -172,16 +172,14 @@ def _write_doubling(score: _Score, collective: Collective, laid: Layout) -> None
     doubling = [1 << step for step in range((len(ranks) - 1).bit_length())]
     both = doubling[::-1] + doubling
     distances = {"all_gather": doubling, "reduce_scatter": doubling[::-1]}.get(collective.kind, both)
-    came: dict[int, tuple[int, ...]] = {}
+    came: dict[int, tuple[int, ...]] = dict.fromkeys(ranks, ())
     sent: dict[int, int] = {}
     for distance in distances:
         amount = collective.payload * min(distance, len(ranks) - distance) / len(ranks)
-        arriving: dict[int, tuple[int, ...]] = {}
         for place, rank in enumerate(ranks):
-            partner = ranks[(place + distance) % len(ranks)]
-            sent[rank] = score.send((rank, partner), amount, came.get(rank, ()), sent.get(rank))
-            arriving[partner] = (sent[rank],)
-        came = arriving
+            sent[rank] = score.send((rank, ranks[(place + distance) % len(ranks)]), amount, came[rank], sent.get(rank))
+        for place, rank in enumerate(ranks):
+            came[rank] += (sent[ranks[place - distance]],)
 
 
 def _write_direct(score: _Score, collective: Collective, laid: Layout, *, pxn: bool) -> None:
