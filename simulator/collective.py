@@ -52,7 +52,7 @@ class Row:
     payload: float
     """Bytes of the whole array."""
     time: float
-    """Of one call, out of place [s]."""
+    """Of one call [s]."""
     algorithm: str
     protocol: str | None
     """None where a textbook algorithm has none."""
@@ -127,8 +127,8 @@ class Bench:
         self._pricing = Pricing(cluster, self.name, self.forced, ClassFabric(cluster))
         self._world = Mesh(hosts=cluster.hosts, devices_per_host=cluster.accelerators_per_host).world()
 
-    def row(self, kind: CollectiveKind, payload: float) -> Row:
-        """Time one call of *kind* with *payload* bytes in the whole array.
+    def row(self, kind: CollectiveKind, payload: float, *, in_place: bool = False) -> Row:
+        """Time one call of *kind* with *payload* bytes in the whole array, out of place as nccl-tests counts first.
 
         Raises
         ------
@@ -136,7 +136,9 @@ class Bench:
             What is prescribed does not exist for this collective on this cluster.
         """
         _check(kind, self.forced)
-        call = Collective(kind=kind, elements=payload, bytes_per_element=1, group=self._world, role=kind)
+        call = Collective(
+            kind=kind, elements=payload, bytes_per_element=1, group=self._world, role=kind, in_place=in_place
+        )
         phases = self._pricing.phases(call)
         return Row(
             topology=self.cluster.name,

@@ -30,7 +30,7 @@ WORST = 10
     "--plot", "output", type=PicturePath(path_type=Path, dir_okay=False), help="Draw a .png, .svg or .pdf file."
 )
 def validate(files: tuple[Path, ...], assume: bool, machine: bool, output: Path | None) -> None:
-    """Predict what the tables FILE.csv measured, and print the errors per system."""
+    """Predict what the tables FILE.csv measured, collectives or training runs, and print the errors per system."""
     from simulator.readings.files import write_atomically
     from simulator.validate import validate as compare
 
@@ -72,21 +72,29 @@ def _cells(errors: dict[str, Any]) -> Iterable[str]:
 def _worst(comparison: Comparison) -> Table:
     from rich.markup import escape
 
-    from simulator.units import binary, readable
+    from simulator.units import binary
     from simulator.validate import worst
 
     table = _table(f"The {WORST} worst rows")
     table.add_column("system", max_width=48)
-    for heading in ("row", "op", "GPUs", "size", "measured", "predicted", "error"):
+    for heading in ("row", "of", "GPUs", "size", "measured", "predicted", "error"):
         table.add_column(heading, justify="right", no_wrap=True)
     for verdict in worst(comparison.verdicts, WORST):
-        unit = "s" if verdict.metric == "time" else "B/s"
+        subject = verdict.details["op"] if "op" in verdict.details else f"{verdict.details['model']} {verdict.metric}"
         table.add_row(
-            escape(verdict.source), str(verdict.row), verdict.details["op"], str(verdict.details["ranks"]),
-            binary(verdict.payload) if verdict.payload else "-", readable(verdict.measured, unit),
-            readable(verdict.predicted, unit), f"{verdict.error:+.0%}",
+            escape(verdict.source), str(verdict.row), escape(subject), str(verdict.details["ranks"]),
+            binary(verdict.payload) if verdict.payload else "-", _value(verdict, verdict.measured),
+            _value(verdict, verdict.predicted), f"{verdict.error:+.0%}",
         )  # fmt: skip
     return table
+
+
+def _value(verdict: Verdict, value: float) -> str:
+    """Write *value* with its unit, unless the metric's name holds it."""
+    from simulator.units import readable
+
+    unit = {"time": "s", "busbw": "B/s"}.get(verdict.metric)
+    return f"{value:.4g}" if unit is None else readable(value, unit)
 
 
 def _unmapped(comparison: Comparison) -> Iterator[RenderableType]:

@@ -35,6 +35,8 @@ class Kernel:
     """Given by the scenario instead of work [s]."""
     is_copy: bool = False
     """Moves bytes for communication instead of computing."""
+    extra: float = 0.0
+    """Time that neither arithmetic nor memory traffic explains [s]."""
     serves: str = ""
     """Role of the collective that a copy prepares or completes."""
 
@@ -85,7 +87,7 @@ def kernel_time(kernel: Kernel, at: Rates) -> float:
     """Time of *kernel* alone on the accelerator [s]."""
     if kernel.time is not None:
         return kernel.time
-    return sum(_time(work, kernel.tokens, at) for work in kernel.works)
+    return sum(_time(work, kernel.tokens, at) for work in kernel.works) + kernel.extra
 
 
 def _time(work: Work, tokens: int, at: Rates) -> float:

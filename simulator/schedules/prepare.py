@@ -90,4 +90,10 @@ def _ran_in(module: Module) -> Iterator[str]:
 
 def _optimizer(scenario: Scenario, traffic: float) -> Kernel:
     given = any(layer.forward_time is not None for layer in scenario.model.layers)
-    return Kernel(kind="optimizer", works=(Work("memory", constant_traffic=traffic),), time=0.0 if given else None)
+    blocks = sum(layer.checkpointed for layer in scenario.model.layers)
+    return Kernel(
+        kind="optimizer",
+        works=(Work("memory", constant_traffic=traffic),),
+        time=0.0 if given else None,
+        extra=scenario.step_per_layer * blocks,
+    )

@@ -290,7 +290,10 @@ def _optimizer(scenario: Scenario, policy: TextbookPolicy) -> Kernel:
     traffic = shard * MIXED[precision].update_traffic
     given = any(layer.forward_time is not None for layer in scenario.model.layers)
     works = (Work("memory", constant_traffic=traffic),)
-    return Kernel(kind="optimizer", works=works, time=0.0 if given else None)
+    blocks = sum(layer.checkpointed for layer in scenario.model.layers)
+    return Kernel(
+        kind="optimizer", works=works, time=0.0 if given else None, extra=scenario.step_per_layer * blocks
+    )
 
 
 def _label(units: Sequence[_Unit]) -> str:

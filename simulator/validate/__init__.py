@@ -15,8 +15,10 @@ from typing import Final, Protocol
 from simulator.errors import InputError
 from simulator.validate.collectives import collectives
 from simulator.validate.summary import RANGES, Comparison, Unmapped, Verdict, sources, unmapped_reasons, worst
+from simulator.validate.training import training
 from simulator.world.measurements.collectives import LAYOUTS
 from simulator.world.measurements.tables import Table, read_table
+from simulator.world.measurements.training import COLUMNS
 
 __all__ = [
     "RANGES",
@@ -50,9 +52,12 @@ class KnownTable:
     judge: Judge
 
 
-TABLES: Final = tuple(
-    KnownTable(title=layout.title, columns=layout.columns, judge=partial(collectives, read=layout.read))
-    for layout in LAYOUTS
+TABLES: Final = (
+    *(
+        KnownTable(title=layout.title, columns=layout.columns, judge=partial(collectives, read=layout.read))
+        for layout in LAYOUTS
+    ),
+    KnownTable(title="training runs", columns=COLUMNS, judge=training),
 )
 """What can be validated against."""
 

@@ -1,4 +1,4 @@
-"""Measured collectives against the model: one call, alone, out of place."""
+"""Measured collectives against the model: one call, alone."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _prediction(measured: Measurement, host_size: int | None, assume: bool) -> t
     details = {
         "op": row.kind, "ranks": row.ranks, "nodes": hosts_of(measured), "cluster": found.cluster,
         "hosts": found.hosts, "network": found.network, "algorithm": row.algorithm, "protocol": row.protocol,
-        "settings": measured.settings, "assumed": guesses,
+        "in_place": measured.in_place, "settings": measured.settings, "assumed": guesses,
     }  # fmt: skip
     return values, details
 
@@ -90,8 +90,6 @@ def _prediction(measured: Measurement, host_size: int | None, assume: bool) -> t
 def _payload(measured: Measurement, assume: bool) -> float:
     """Size of the array, once it is clear that the row can be judged at all."""
     _kind(measured)
-    if measured.in_place:
-        raise InputError("in place; the model is of calls out of place")
     if re.match(r"(min|max)\b", measured.statistic.lower()):
         raise InputError("an extreme of several trials; their median is judged")
     if measured.time is None and measured.busbw is None:
@@ -113,7 +111,7 @@ def _fastest(measured: Measurement, found: Place, payload: float) -> Row:
     rows, refusals = [], []
     for forced in orders(measured.settings, found.hosts):
         try:
-            rows.append(_bench(found, forced).row(_kind(measured), payload))
+            rows.append(_bench(found, forced).row(_kind(measured), payload, in_place=measured.in_place))
         except InputError as error:
             refusals.append(error)
     if not rows:

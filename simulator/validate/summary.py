@@ -31,7 +31,7 @@ class Verdict:
     source: str
     """System that was measured."""
     metric: str
-    """``time`` [s] or ``busbw`` [B/s]."""
+    """``time`` [s], ``busbw`` [B/s], or one of a training run, in the unit that its name says."""
     measured: float
     predicted: float
     payload: float | None = None

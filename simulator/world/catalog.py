@@ -18,8 +18,8 @@ from simulator.units import quantity
 from simulator.world.document import Section, convert, data_directory, read_mapping
 
 __all__ = [
-    "Accelerator", "Adjustment", "Basis", "Generation", "Host", "Number", "accelerator", "adjustment",
-    "network_number", "number", "python_host", "sources",
+    "Accelerator", "Adjustment", "Basis", "Generation", "Host", "Number", "Stack", "accelerator", "adjustment",
+    "network_number", "number", "python_host", "software_stack", "sources",
 ]  # fmt: skip
 
 Basis = Literal["datasheet", "measured", "published", "derived", "assumed", "chosen"]
@@ -224,6 +224,90 @@ def adjustment(generation: Generation) -> Adjustment:
             item.name: number(raw[item.name], unit.get(item.name, "s"), f"nccl.{generation}.{item.name}", path)
             for item in fields(Adjustment)
         }
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """What a software stack reaches on a generation of accelerators."""
+
+    matrix: Number
+    attention: Number
+    memory: Number
+    """Of the data-sheet's bandwidth."""
+    step_per_layer: Number
+    """Of the optimizer's step per layer of the model: launches for many tensors, clipping, logging [s]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """A software stack whose speed was measured."""
+
+    name: str
+    reached: Mapping[str, Reached]
+    """By generation."""
+
+    def on(self, part: Accelerator) -> Accelerator:
+        """Return *part* with what is reached on it; as it is, if its generation was not measured."""
+        known = self.reached.get(part.generation)
+        if known is None:
+            return part
+        return replace(
+            part,
+            matrix_efficiency=known.matrix,
+            attention_efficiency=known.attention,
+            memory_efficiency=known.memory,
+        )
+
+    def step_per_layer(self, part: Accelerator) -> float:
+        """Time of the optimizer's step on *part* per layer, whatever its tensors' sizes [s]."""
+        known = self.reached.get(part.generation)
+        return 0.0 if known is None else known.step_per_layer.value
+
+
+class ReachedSection(Section):
+    """Under ``reached`` of a stack."""
+
+    matrix: dict[str, Any]
+    attention: dict[str, Any]
+    memory: dict[str, Any]
+    step_per_layer: dict[str, Any]
+
+
+class StackSection(Section):
+    """A file of ``topologies/stacks``."""
+
+    kind: Literal["stack"]
+    title: str
+    read: dict[str, str]
+    reached: dict[Generation, ReachedSection]
+
+
+def software_stack(name: str, file: object = None) -> Stack:
+    """Load ``topologies/stacks/<name>.yaml``.
+
+    Raises
+    ------
+    InputError
+        There is none of that name.
+    """
+    folder = data_directory("topologies") / "stacks"
+    path = folder / f"{name}.yaml"
+    if not path.is_file():
+        names = sorted(item.stem for item in folder.glob("*.yaml"))
+        raise UnknownNameError("software stack", name, names, file=file, key="compute.stack")
+    section = convert(read_mapping(path), StackSection, path)
+    return Stack(
+        name=name,
+        reached={
+            generation: Reached(
+                matrix=number(raw.matrix, "", f"{name}.{generation}.matrix", path),
+                attention=number(raw.attention, "", f"{name}.{generation}.attention", path),
+                memory=number(raw.memory, "", f"{name}.{generation}.memory", path),
+                step_per_layer=number(raw.step_per_layer, "s", f"{name}.{generation}.step_per_layer", path),
+            )
+            for generation, raw in section.reached.items()
+        },
     )
 
 

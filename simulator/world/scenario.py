@@ -15,12 +15,12 @@ from msgspec import Meta, field
 
 from simulator.errors import InputError, UnknownNameError
 from simulator.units import Duration, FlopRate, Price
-from simulator.world.catalog import Accelerator, Host, python_host
+from simulator.world.catalog import Accelerator, Host, Stack, python_host, software_stack
 from simulator.world.document import Section, convert, find, parse_mapping, read_mapping
 from simulator.world.mesh import Mesh
 from simulator.world.model.explicit import LayerSection, explicit
 from simulator.world.model.frozen import freeze
-from simulator.world.model.huggingface import model_from_config
+from simulator.world.model.huggingface import model_from_config, model_from_mapping
 from simulator.world.model.module import Model
 from simulator.world.policy.choice import Asked, Policy, VariantSection, chosen_policy
 from simulator.world.policy.deepspeed import DeepSpeedConfig
@@ -28,14 +28,15 @@ from simulator.world.topology.asked import NcclSection, Place, TopologySection, 
 from simulator.world.topology.cluster import Cluster, Count
 from simulator.world.training import ELEMENT_BYTES, Training
 
-__all__ = ["NcclSection", "Scenario", "Variant", "forced", "load_scenario"]
+__all__ = ["NcclSection", "Scenario", "Variant", "forced", "load_scenario", "resolve_scenario"]
 
 
 class ModelSection(Section):
     """``model``: a Hugging Face config or explicit layers."""
 
     sequence_length: Count
-    config: str | None = None
+    config: str | dict[str, Any] | None = None
+    """A ``config.json``, by path or in place."""
     layers: list[LayerSection] | None = None
     name: str | None = None
     frozen: list[str] = field(default_factory=list)
@@ -58,6 +59,8 @@ class TrainingSection(Section):
 class ComputeSection(Section):
     """``compute``: measured rates that replace the roofline."""
 
+    stack: str | None = None
+    """Efficiencies measured with a software stack: a file of ``topologies/stacks``."""
     achieved: FlopRate | None = None
     """FLOP/s of the whole computation, matrix products and all; then nothing else takes time."""
 
@@ -131,6 +134,8 @@ class Scenario:
     """Where the job runs, unless a variant says otherwise."""
     achieved: float | None
     """Measured compute rate instead of the roofline [FLOP/s]."""
+    step_per_layer: float
+    """Of the optimizer's step, whatever its tensors' sizes, per layer [s]."""
     launch_time: float
     """Host time per operation that the textbook schedule launches [s]."""
     host: Host
@@ -204,8 +209,20 @@ def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     raw = read_mapping(file)
     for override in overrides:
         _apply(raw, override, file)
+    return resolve_scenario(raw, file)
+
+
+def resolve_scenario(raw: dict[str, Any], file: Path) -> Scenario:
+    """Resolve the content of a scenario file; *file* is where relative paths start and what errors name.
+
+    Raises
+    ------
+    InputError
+        As :func:`load_scenario`.
+    """
     section = convert(raw, ScenarioSection, file)
-    place = asked_place(section.topology, file)
+    stack = None if section.compute.stack is None else software_stack(section.compute.stack, file)
+    place = _with_stack(asked_place(section.topology, file), stack)
     cluster = place.cluster
     if section.compute.achieved is None:
         known = cluster.accelerator.peak_flops
@@ -227,14 +244,24 @@ def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
         training=training,
         place=place,
         achieved=None if section.compute.achieved is None else float(section.compute.achieved),
+        step_per_layer=stack.step_per_layer(cluster.accelerator) if stack else 0.0,
         launch_time=float(section.host.launch_time or 0.0),
         host=_host(section.host),
         per_gpu_hour=None if section.prices is None else float(section.prices.per_gpu_hour),
         all_ranks=section.run.ranks == "all",
         first_step=section.run.step == "first",
-        variants=_variants(section, raw["topology"], place, asked),
+        variants=_variants(section, raw["topology"], place, stack, asked),
         raw=raw,
     )
+
+
+def _with_stack(place: Place, stack: Stack | None) -> Place:
+    """Let accelerators be as efficient as *stack* makes them."""
+    if stack is None:
+        return place
+    others = tuple(replace(item, accelerator=stack.on(item.accelerator)) for item in place.cluster.others)
+    cluster = replace(place.cluster, accelerator=stack.on(place.cluster.accelerator), others=others)
+    return replace(place, cluster=cluster)
 
 
 def _host(section: HostSection) -> Host:
@@ -272,9 +299,14 @@ def _model(section: ModelSection, element_bytes: int, file: Path) -> Model:
         remedy = "give one of them"
         raise InputError("expected either 'config' or 'layers'", file=file, key="model", remedy=remedy)
     if section.config is not None:
-        path = find(section.config, file, "scenarios", ".json")
-        root, layers = model_from_config(path, section.sequence_length, element_bytes)
-        name = section.name or path.stem
+        sizes = section.sequence_length, element_bytes
+        if isinstance(section.config, str):
+            path = find(section.config, file, "scenarios", ".json")
+            root, layers = model_from_config(path, *sizes)
+            name = section.name or path.stem
+        else:
+            root, layers = model_from_mapping(section.config, file, *sizes)
+            name = section.name or str(section.config.get("model_type", "model"))
     else:
         root, layers = explicit(section.layers or [], element_bytes)
         name = section.name or "explicit layers"
@@ -290,13 +322,17 @@ def _model(section: ModelSection, element_bytes: int, file: Path) -> Model:
     return Model(name=name, sequence_length=section.sequence_length, layers=layers, root=root)
 
 
-def _variants(section: ScenarioSection, topology: Mapping[str, Any], place: Place, asked: Asked) -> tuple[Variant, ...]:
+def _variants(
+    section: ScenarioSection, topology: Mapping[str, Any], place: Place, stack: Stack | None, asked: Asked
+) -> tuple[Variant, ...]:
     variants: dict[str, Variant] = {}
     for index, item in enumerate(section.variants):
         key = f"variants[{index}]"
         if item.name in variants:
             raise InputError("the name stands twice", file=asked.file, key=f"{key}.name", value=item.name)
-        own = place if item.topology is None else _own_place(topology, item.topology, asked.file, key)
+        own = place
+        if item.topology is not None:
+            own = _with_stack(_own_place(topology, item.topology, asked.file, key), stack)
         chosen = chosen_policy(item, replace(asked, cluster=own.cluster), key)
         where = () if own is place else (f"on {own.cluster.hosts} x {own.cluster.title}",)
         variants[item.name] = Variant(

@@ -29,7 +29,7 @@ def written_numbers(content: object) -> list[dict[str, object]]:
 
 
 def number_files() -> list[Path]:
-    folders = (data_directory("topologies") / name for name in ("parts", "libraries"))
+    folders = (data_directory("topologies") / name for name in ("parts", "libraries", "stacks"))
     return [*shipped_clusters(), *(path for folder in folders for path in sorted(folder.glob("*.yaml")))]
 
 

@@ -152,7 +152,6 @@ def test_a_faster_network_is_not_held_back_by_the_slot():
     ({"gpu": "Gaudi 3", "system": ""}, "Gaudi 3 is not in the catalogue"),
     ({"n_gpus": 24}, "no host with 24 H100 in the catalogue"),
     ({"time_us": "", "busbw_gbs": "0.00"}, "neither time nor bus bandwidth stated"),
-    ({"in_place": "in"}, "in place; the model is of calls out of place"),
     ({"collective": "sendrecv"}, "not a collective that is modelled: sendrecv"),
     ({"n_gpus": 16, "n_nodes": 2, "system": "2x ND96asr_v4 over IPoIB (TCP)", "gpu": "A100"},
      "over TCP sockets, which no cluster of the catalogue describes"),

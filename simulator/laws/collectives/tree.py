@@ -6,8 +6,9 @@ NCCL chains the devices of a host and joins hosts in a double binary tree, each 
 
 .. math:: 2 S \frac{p - 1}{p} \text{ inside a host, } \quad 2 S \frac{m - 1}{m p} \text{ between hosts}
 
-with p ranks on each of m hosts.  On two hosts that is half of a ring's traffic on the network; from three hosts on the
-busiest host, inner node of one tree and leaf of the other, sends 2 S.
+with p ranks on each of m hosts.  On two hosts that is half of a ring's traffic on the network.  The busiest of three
+hosts has one child in one tree and is the root or a leaf of the other, and sends 3/2 S; from four hosts on it has two
+children in one and sends 2 S.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Tree(AbstractAlgorithm):
 def tree_sends(amount: float, hosts: int) -> Iterator[Send]:
     """Messages of the tree between *hosts*: half of the edges join neighbours, a quarter every second, ..."""
     left, distance = hosts - 1, 1
-    peak = hosts / (hosts - 1) if hosts > 2 else 1.0
+    peak = {2: 1.0, 3: 9 / 8}.get(hosts, hosts / (hosts - 1)) if hosts > 1 else 1.0
     while left:
         edges = left - left // 2
         yield Send(amount * edges / hosts, hosts=distance, peak=peak)

@@ -13,7 +13,7 @@ from simulator.world.model.layer import Layer
 from simulator.world.model.llama import LlamaConfig, llama
 from simulator.world.model.module import Module
 
-__all__ = ["model_from_config"]
+__all__ = ["model_from_config", "model_from_mapping"]
 
 Built = tuple[Module, tuple[Layer, ...]]
 
@@ -44,7 +44,11 @@ def model_from_config(path: Path, sequence_length: int, element_bytes: int) -> B
     InputError
         Not a config, a family that is not known, or a size that is missing.
     """
-    raw = read_mapping(path)
+    return model_from_mapping(read_mapping(path), path, sequence_length, element_bytes)
+
+
+def model_from_mapping(raw: dict[str, Any], path: Path, sequence_length: int, element_bytes: int) -> Built:
+    """Read the content of a ``config.json``; *path* is named in errors."""
     family = str(raw.get("model_type", ""))
     if family not in FAMILIES:
         raise UnknownNameError("model_type", family, FAMILIES, file=path, key="model_type")

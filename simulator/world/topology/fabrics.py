@@ -120,6 +120,8 @@ def with_fabric(cluster: Cluster, section: FabricSection) -> Cluster:
 def _on_torus(cluster: Cluster, section: FabricSection, network: LinkKind) -> Cluster:
     """Give each host a router for its cards, with a link to the next host in either direction of every axis."""
     axes = tuple(section.axes)
+    if not axes:
+        raise InputError("is missing", key="topology.fabric.axes", remedy="give hosts along each axis: [4, 4, 8]")
     if math.prod(axes) != cluster.hosts or cluster.hosts == 1:
         remedy = f"give lengths whose product is the {cluster.hosts} hosts (of two or more), for instance [4, 4, 8]"
         raise InputError("does not hold the hosts", key="topology.fabric.axes", value=list(axes), remedy=remedy)
@@ -238,7 +240,8 @@ def _clos(section: FabricSection, leaves: _Leaves, down: int, hosts: int) -> _Sh
     three = section.tiers == 3
     up = leaves.capacity / ratio / spines
     why = (
-        f"{leaves.hosts} hosts below {leaves.count} leaves of {section.radix} ports, {ratio:g}:1, over {spines} spines"
+        f"{_of(leaves.hosts, 'host')} below {_of(leaves.count, 'leaf', 'leaves')} of {section.radix} ports, "
+        f"{ratio:g}:1, over {_of(spines, 'spine')}"
     )
     scope: Literal["zone", "cluster"] = "zone" if three else "cluster"
     tiers = [first, _Tier(node=_spines(scope, spines), link="uplink", wiring="all", nominal=up, why=why)]
@@ -283,3 +286,7 @@ def _dragonfly_plus(section: FabricSection, cards: int, rate: float, hosts: int)
         hosts_per_pod=per_group,
         hosts_per_zone=groups * per_group,
     )
+
+
+def _of(count: int, one: str, more: str = "") -> str:
+    return f"{count} {one if count == 1 else more or one + 's'}"

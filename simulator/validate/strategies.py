@@ -1,0 +1,77 @@
+"""What a source calls its strategy, as a variant of a scenario.
+
+The mixed precision of each framework follows what its source says; where it says nothing, weights travel in 16 bits and
+gradients as the framework reduces them by default.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from simulator.errors import InputError
+from simulator.world.measurements.training import Run
+
+__all__ = ["variant_of"]
+
+NOT_MODELLED = (
+    (r"offload|infinity|nvme", "offload is not modelled"),
+    (r"\b(tp|pp|cp|sp|ep)\s*=?\s*[2-9]|tensor|pipeline|megatron|3d|\bpp\b|\btp\b|\bcp\b", "more than data parallelism"),
+    (r"float8|fp8|mxfp", "8-bit matrix products are not modelled"),
+    (r"gemini|maxtext|colossal|mics|jax", "a framework that is not modelled"),
+)
+"""Words that name what no schedule does."""
+
+LARGE_FP32 = 128
+"""From so many H100 on llm-foundry's rows are of Composer 0.16.4 and later, which reduces gradients in fp32."""
+
+
+def variant_of(run: Run) -> dict[str, Any]:
+    """Return the entry of ``variants`` for *run*.
+
+    Raises
+    ------
+    InputError
+        Its strategy is not modelled, or not stated.
+    """
+    said = f"{run.strategy} {run.precision}".lower()
+    for words, reason in NOT_MODELLED:
+        if re.search(words, said):
+            raise InputError(reason)
+    if "fsdp2" in said:
+        return {"name": "run", "fsdp2": {"param_dtype": "bf16", "reduce_dtype": "fp32"}}
+    if "fsdp" in said or "full_shard" in said or "hsdp" in said:
+        return {"name": "run", "fsdp1": _fsdp1(run, said)}
+    stage = re.search(r"zero[\s-]?(\+\+|[0-3])", said)
+    if stage:
+        return {"name": "run", "deepspeed": _deepspeed(run, stage[1], said)}
+    if re.search(r"\bddp\b|data parallel", said):
+        return {"name": "run", "ddp": {}}
+    raise InputError("strategy not stated" if not run.strategy else f"a strategy that is not modelled: {run.strategy}")
+
+
+def _fsdp1(run: Run, said: str) -> dict[str, Any]:
+    sharding = "FULL_SHARD"
+    if "hybrid" in said or "hsdp" in said:
+        sharding = "HYBRID_SHARD"
+    elif "shard_grad_op" in said:
+        sharding = "SHARD_GRAD_OP"
+    fp32 = "default" in said and "H100" in run.gpu and (run.ranks or 0) >= LARGE_FP32
+    return {
+        "sharding_strategy": sharding,
+        "limit_all_gathers": True,
+        "param_dtype": "bf16",
+        "reduce_dtype": "fp32" if fp32 else "bf16",
+    }
+
+
+def _deepspeed(run: Run, stage: str, said: str) -> dict[str, Any]:
+    zero: dict[str, Any] = {"stage": 3 if stage == "++" else int(stage), "overlap_comm": True}
+    if "++" in said:
+        zero |= {
+            "zero_quantized_weights": True,
+            "zero_quantized_gradients": True,
+            "zero_hpz_partition_size": run.per_node or 8,
+        }
+    precision = "fp16" if "fp16" in run.precision.lower() or "V100" in run.gpu else "bf16"
+    return {"zero_optimization": zero, precision: {"enabled": True}}

@@ -1,0 +1,214 @@
+"""Published training runs: from a row to a scenario, and from its result to the row's metric.
+
+The model is built from the row's sizes: GPT with learned positions and biases, or Llama with as many key heads as fit
+the stated number of parameters.  The cluster is found as for collectives.  What the source's software reaches is one
+set of constants per accelerator (``topologies/stacks``), none per row.
+
+MFU is reckoned as the source does: 6 N + 12 L d s FLOP per token with N all parameters (llm-foundry, fms), or without
+the embedding (torchtitan); HFU adds the forward pass that checkpointing repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from simulator.errors import InputError
+from simulator.explore import run_variant
+from simulator.readings.report import Result
+from simulator.validate.strategies import variant_of
+from simulator.validate.summary import Unmapped, Verdict
+from simulator.validate.systems import place
+from simulator.world.measurements.collectives import Measurement
+from simulator.world.measurements.tables import Table
+from simulator.world.measurements.training import Run, read_run
+from simulator.world.scenario import Scenario, resolve_scenario
+
+__all__ = ["training"]
+
+STACKS: Final[Mapping[str, str]] = {"llm-foundry": "composer"}
+"""Software stack by a word of the source; elsewhere compute runs at the catalogue's efficiencies."""
+
+PEAKS: Final[Mapping[str, float]] = {
+    "A100": 312e12,
+    "H100": 989.5e12,
+    "H200": 989.5e12,
+    "B200": 2250e12,
+    "V100": 125e12,
+}
+"""That sources divide by [FLOP/s]."""
+
+CLOSE: Final = 0.02
+"""A model may differ by so much from the stated number of parameters."""
+
+
+def training(table: Table, *, assume: bool) -> Iterator[Verdict | Unmapped]:
+    """Judge the rows of *table*."""
+    for number, cells in enumerate(table.rows, start=1):
+        run = read_run(cells)
+        try:
+            yield _verdict(number, table.file, run, cells, assume=assume)
+        except InputError as error:
+            yield Unmapped(row=number, file=table.file.name, source=run.source, reason=str(error.problem))
+
+
+def _verdict(number: int, file: Path, run: Run, cells: Mapping[str, str], *, assume: bool) -> Verdict:
+    metric, written = cells["metric_name"], cells["metric_value"]
+    if metric not in METRICS:
+        raise InputError(f"a metric that is not predicted: {metric}")
+    try:
+        measured = float(written)
+    except ValueError:
+        raise InputError("no value") from None
+    scenario, result = _simulated(run, assume)
+    return Verdict(
+        row=number, file=file.name, source=_source(run), metric=metric, measured=measured,
+        predicted=METRICS[metric](run, scenario, result),
+        details={
+            "model": run.model, "ranks": run.ranks, "cluster": scenario.cluster.name, "strategy": run.strategy,
+            "sequence_length": run.sequence_length, "micro_batch": run.micro_batch,
+            "exposed": result.exposed["stalled"] / result.step_time,
+        },
+    )  # fmt: skip
+
+
+def _source(run: Run) -> str:
+    """Repository or paper without its commit, and the GPU."""
+    return f"{run.source.split('@')[0].strip()}, {run.gpu.split(' (')[0]}"
+
+
+@lru_cache(maxsize=256)
+def _simulated(run: Run, assume: bool) -> tuple[Scenario, Result]:
+    scenario = resolve_scenario(_content(run, assume), Path("row"))
+    return scenario, run_variant(scenario, scenario.variants[0]).result
+
+
+def _content(run: Run, assume: bool) -> dict[str, Any]:
+    """Scenario of *run*."""
+    variant = variant_of(run)
+    if run.micro_batch is None or run.sequence_length is None:
+        raise InputError("micro-batch or sequence length not stated")
+    stack = next((name for word, name in STACKS.items() if word in run.source), None)
+    return {
+        "name": run.model,
+        "model": {"config": _config(run), "sequence_length": run.sequence_length},
+        "training": {
+            "micro_batch": run.micro_batch,
+            "gradient_accumulation": run.accumulation,
+            "activation_checkpointing": "full" if run.checkpointing.startswith("full") else "none",
+            "precision": "fp16" if "fp16" in run.precision or "V100" in run.gpu else "bf16",
+        },
+        "topology": _topology(run, assume),
+        "compute": {} if stack is None else {"stack": stack},
+        "variants": [variant],
+    }
+
+
+def _topology(run: Run, assume: bool) -> dict[str, Any]:
+    measured = Measurement(
+        system="", gpu=f"{run.gpu}-{run.gpu_memory}GB" if run.gpu_memory else run.gpu, publication=run.source,
+        notes="", ranks=run.ranks, nodes=None, per_node=run.per_node or 8, network=run.network, collective="",
+        payload=None, time=None,
+    )  # fmt: skip
+    found = place(measured, None, assume=True)
+    if found.assumed and not assume and "llm-foundry" not in run.source:
+        raise InputError("network between hosts not stated")
+    cluster = found.load()
+    links = {link.name: {"bandwidth": f"{link.nominal.value} B/s"} for link in cluster.links if found.network != 1}
+    content = {"cluster": found.cluster, "hosts": found.hosts, "accelerators_per_host": found.per_host, "links": links}
+    return content | ({"accelerator": found.accelerator} if found.accelerator else {})
+
+
+def _config(run: Run) -> dict[str, Any]:
+    """A model of the row's sizes that has the stated number of parameters.
+
+    Raises
+    ------
+    InputError
+        A size is missing, or none has.
+    """
+    sizes = (run.layers, run.width, run.heads, run.vocabulary)
+    if None in sizes:
+        raise InputError("sizes of the model not stated")
+    candidates = list(_candidates(run))
+    if run.parameters is None:
+        return candidates[0][0]
+    config, elements = min(candidates, key=lambda item: abs(item[1] - (run.parameters or 0)))
+    if abs(elements / run.parameters - 1) > CLOSE:
+        raise InputError(f"no model of these sizes has {run.parameters:.4g} parameters")
+    return config
+
+
+def _candidates(run: Run) -> Iterator[tuple[dict[str, Any], float]]:
+    """Configurations and their parameters."""
+    layers, width, heads, vocabulary = run.layers or 0, run.width or 0, run.heads or 1, run.vocabulary or 0
+    positions = run.sequence_length or 0
+    wide = run.feed_forward or 4 * width
+    gpt = {
+        "model_type": "gpt2", "n_embd": width, "n_layer": layers, "n_head": heads, "n_inner": wide,
+        "n_positions": positions, "vocab_size": vocabulary,
+    }  # fmt: skip
+    block = 4 * width**2 + 2 * width * wide + 9 * width + wide
+    yield gpt, (vocabulary + positions + 2) * width + layers * block
+    for groups in sorted({heads, 8, 4, 2, 1}):
+        if heads % groups or width % heads:
+            continue
+        llama = {
+            "model_type": "llama", "hidden_size": width, "intermediate_size": wide, "num_hidden_layers": layers,
+            "num_attention_heads": heads, "num_key_value_heads": groups, "vocab_size": vocabulary,
+        }  # fmt: skip
+        attention = 2 * width**2 + 2 * width * (width // heads) * groups
+        body = layers * (attention + 3 * width * wide + 2 * width) + width
+        yield llama, body + 2 * vocabulary * width
+        yield llama | {"tie_word_embeddings": True}, body + vocabulary * width
+
+
+def _tokens_per_second(_run: Run, _scenario: Scenario, result: Result) -> float:
+    return result.tokens_per_second_per_gpu
+
+
+def _flop_per_token(run: Run, scenario: Scenario) -> float:
+    """As the source counts: attention in full, nothing for what is computed again."""
+    elements = float(scenario.model.elements)
+    if "torchtitan" in run.source:
+        elements -= (run.vocabulary or 0) * (run.width or 0)
+    return 6 * elements + 12 * (run.layers or 0) * (run.width or 0) * (run.sequence_length or 0)
+
+
+def _tflops(run: Run, scenario: Scenario, result: Result) -> float:
+    return _flop_per_token(run, scenario) * result.tokens_per_second_per_gpu / 1e12
+
+
+def _hardware(run: Run) -> float:
+    """What checkpointing adds: one forward pass of three."""
+    return 4 / 3 if run.checkpointing.startswith("full") else 1.0
+
+
+def _peak(run: Run) -> float:
+    for name, peak in PEAKS.items():
+        if name in run.gpu:
+            return peak
+    raise InputError("the peak that the source divides by is not known")
+
+
+def _mfu(run: Run, scenario: Scenario, result: Result) -> float:
+    return _tflops(run, scenario, result) * 1e12 / _peak(run)
+
+
+METRICS: Final[Mapping[str, Callable[[Run, Scenario, Result], float]]] = {
+    "tokens_per_s_per_gpu": _tokens_per_second,
+    "tokens_per_s": lambda run, scenario, result: _tokens_per_second(run, scenario, result) * (run.ranks or 1),
+    "step_time_s": lambda run, scenario, result: result.step_time,
+    "step_time_s_derived": lambda run, scenario, result: result.step_time,
+    "micro_step_time_s_derived": lambda run, scenario, result: result.step_time / run.accumulation,
+    "model_tflops_per_gpu": _tflops,
+    "hw_tflops_per_gpu": lambda run, scenario, result: _tflops(run, scenario, result) * _hardware(run),
+    "mfu": _mfu,
+    "hfu": lambda run, scenario, result: _mfu(run, scenario, result) * _hardware(run),
+    "mfu_pct": lambda run, scenario, result: 100 * _mfu(run, scenario, result),
+    "mfu_pct_derived": lambda run, scenario, result: 100 * _mfu(run, scenario, result),
+    "hfu_pct": lambda run, scenario, result: 100 * _mfu(run, scenario, result) * _hardware(run),
+}
+"""How a metric follows from a result."""

@@ -1,0 +1,113 @@
+"""From a row of a published training run to a scenario, and from its result to the row's metric."""
+
+import csv
+import io
+
+import pytest
+
+from simulator.errors import InputError
+from simulator.validate import validate
+from simulator.validate.strategies import variant_of
+from simulator.world.measurements.training import COLUMNS, read_run
+
+ROW = {
+    "source": "mosaicml/llm-foundry@0", "model_name": "MPT-1b", "n_params": "1315950592", "n_layers": "24",
+    "d_model": "2048", "n_heads": "16", "ffn": "8192", "vocab": "50368", "seq_len": "2048", "gpu": "A100",
+    "gpu_mem_gb": "40", "n_gpus": "16", "gpus_per_node": "8", "inter_bw_gbps_per_node": "1600",
+    "micro_batch_per_gpu": "8", "grad_accum": "1", "precision": "bf16",
+    "strategy": "FSDP FULL_SHARD (Composer mixed_precision=PURE)", "act_ckpt": "none",
+    "metric_name": "mfu_pct", "metric_value": "55.69", "notes": "",
+}  # fmt: skip
+"""A row as the table of llm-foundry has it (read 2023-10, ``scripts/train/benchmarking``)."""
+
+
+def written(tmp_path, *rows):
+    """A table of *rows*, each what differs from :data:`ROW`."""
+    file = tmp_path / "runs.csv"
+    text = io.StringIO()
+    table = csv.DictWriter(text, sorted(COLUMNS))
+    table.writeheader()
+    table.writerows(ROW | row for row in rows)
+    file.write_text(text.getvalue(), encoding="utf-8")
+    return file
+
+
+def test_a_row_becomes_a_scenario_and_its_metric(tmp_path):
+    (verdict,) = validate([written(tmp_path, {})]).verdicts
+    assert (verdict.source, verdict.metric, verdict.measured) == ("mosaicml/llm-foundry, A100", "mfu_pct", 55.69)
+    assert verdict.details["cluster"] == "dgx-a100-40gb"
+    assert abs(verdict.error) < 0.15
+
+
+def test_metrics_of_one_run_follow_from_one_step(tmp_path):
+    """By hand: N = 1315950592, 6 N + 12 L d s FLOP per token, 8 sequences of 2048 tokens in each of two micro-steps."""
+    names = ["step_time_s", "micro_step_time_s_derived", "tokens_per_s_per_gpu", "tokens_per_s", "mfu_pct", "mfu",
+             "model_tflops_per_gpu", "hfu_pct"]  # fmt: skip
+    run = {"grad_accum": "2", "act_ckpt": "full per-block", "metric_value": "1"}
+    comparison = validate([written(tmp_path, *(run | {"metric_name": name} for name in names))])
+    step, micro, tokens, total, percent, fraction, tflops, hardware = (row.predicted for row in comparison.verdicts)
+    assert micro == step / 2
+    assert tokens == pytest.approx(2 * 8 * 2048 / step)
+    assert total == pytest.approx(16 * tokens)
+    flop = 6 * 1315950592 + 12 * 24 * 2048 * 2048
+    assert tflops == pytest.approx(tokens * flop / 1e12)
+    assert fraction == pytest.approx(tokens * flop / 312e12)
+    assert (percent, hardware) == pytest.approx((100 * fraction, 100 * fraction * 4 / 3))
+
+
+@pytest.mark.parametrize(("row", "reason"), [
+    ({"metric_name": "speedup_x"}, "a metric that is not predicted: speedup_x"),
+    ({"metric_value": ""}, "no value"),
+    ({"micro_batch_per_gpu": ""}, "micro-batch or sequence length not stated"),
+    ({"n_layers": ""}, "sizes of the model not stated"),
+    ({"n_params": "2e9"}, "no model of these sizes has 2e+09 parameters"),
+    ({"precision": "amp_fp8"}, "8-bit matrix products are not modelled"),
+    ({"strategy": "ZeRO-Offload"}, "offload is not modelled"),
+    ({"strategy": "FSDP2 + TP2"}, "more than data parallelism"),
+    ({"strategy": ""}, "strategy not stated"),
+    ({"source": "somebody", "inter_bw_gbps_per_node": ""}, "network between hosts not stated"),
+    ({"gpu": "TPUv4"}, "TPUv4-40GB is not in the catalogue"),
+])  # fmt: skip
+def test_what_cannot_be_predicted_says_why(tmp_path, row, reason):
+    comparison = validate([written(tmp_path, row)])
+    assert comparison.verdicts == ()
+    assert [item.reason for item in comparison.unmapped] == [reason]
+
+
+def test_key_heads_follow_from_the_number_of_parameters(tmp_path):
+    """Llama-3-8B: 8 key heads of 32; no other number of them gives 8.03e9 parameters."""
+    llama = {"n_params": "8030261248", "n_layers": "32", "d_model": "4096", "n_heads": "32", "ffn": "14336",
+             "vocab": "128256", "metric_name": "model_tflops_per_gpu", "metric_value": "100"}  # fmt: skip
+    tokens = llama | {"metric_name": "tokens_per_s_per_gpu"}
+    tflops, per_gpu = (row.predicted for row in validate([written(tmp_path, llama, tokens)]).verdicts)
+    assert tflops * 1e12 / per_gpu == pytest.approx(6 * 8030261248 + 12 * 32 * 4096 * 2048)
+
+
+@pytest.mark.parametrize(("strategy", "variant"), [
+    ("FSDP2 FULL_SHARD", {"fsdp2": {"param_dtype": "bf16", "reduce_dtype": "fp32"}}),
+    ("HSDP (HYBRID_SHARD, shard intra-node)", "HYBRID_SHARD"),
+    ("FSDP SHARD_GRAD_OP", "SHARD_GRAD_OP"),
+    ("DDP", {"ddp": {}}),
+    ("ZeRO-2", 2),
+    ("ZeRO++", 3),
+])  # fmt: skip
+def test_strategies(strategy, variant):
+    found = variant_of(read_run(ROW | {"strategy": strategy}))
+    if isinstance(variant, str):
+        assert found["fsdp1"]["sharding_strategy"] == variant
+    elif isinstance(variant, int):
+        assert found["deepspeed"]["zero_optimization"]["stage"] == variant
+    else:
+        assert {key: value for key, value in found.items() if key != "name"} == variant
+
+
+def test_zeropp_quantizes_and_keeps_a_copy_in_each_host():
+    zero = variant_of(read_run(ROW | {"strategy": "ZeRO++"}))["deepspeed"]["zero_optimization"]
+    assert zero["zero_hpz_partition_size"] == 8
+    assert zero["zero_quantized_weights"]
+    assert zero["zero_quantized_gradients"]
+
+
+def test_an_unknown_strategy_is_named():
+    with pytest.raises(InputError, match="a strategy that is not modelled: magic"):
+        variant_of(read_run(ROW | {"strategy": "magic"}))
