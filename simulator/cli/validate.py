@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from simulator.validate import Comparison
+    from simulator.validate import Comparison, Verdict
 
 __all__ = ["validate"]
 

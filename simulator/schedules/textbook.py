@@ -291,9 +291,7 @@ def _optimizer(scenario: Scenario, policy: TextbookPolicy) -> Kernel:
     given = any(layer.forward_time is not None for layer in scenario.model.layers)
     works = (Work("memory", constant_traffic=traffic),)
     blocks = sum(layer.checkpointed for layer in scenario.model.layers)
-    return Kernel(
-        kind="optimizer", works=works, time=0.0 if given else None, extra=scenario.step_per_layer * blocks
-    )
+    return Kernel(kind="optimizer", works=works, time=0.0 if given else None, extra=scenario.step_per_layer * blocks)
 
 
 def _label(units: Sequence[_Unit]) -> str:
