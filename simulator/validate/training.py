@@ -1,8 +1,8 @@
 """Published training runs: from a row to a scenario, and from its result to the row's metric.
 
 The model is built from the row's sizes: GPT with learned positions and biases, or Llama with as many key heads as fit
-the stated number of parameters.  The cluster is found as for collectives.  What the source's software reaches is one
-set of constants per accelerator (``topologies/stacks``), none per row.
+the stated number of parameters.  The cluster is found as for collectives.  What PyTorch reaches is one set of
+constants per generation of accelerators (``topologies/stacks``), none per source and none per row.
 
 MFU is reckoned as the source does: 6 N + 12 L d s FLOP per token with N all parameters (llm-foundry, fms), or without
 the embedding (torchtitan); HFU adds the forward pass that checkpointing repeats.
@@ -28,8 +28,8 @@ from simulator.world.scenario import Scenario, resolve_scenario
 
 __all__ = ["training"]
 
-STACKS: Final[Mapping[str, str]] = {"llm-foundry": "composer"}
-"""Software stack by a word of the source; elsewhere compute runs at the catalogue's efficiencies."""
+STACK: Final = "pytorch"
+"""All frameworks here run PyTorch's kernels."""
 
 PEAKS: Final[Mapping[str, float]] = {
     "A100": 312e12,
@@ -90,7 +90,6 @@ def _content(run: Run, assume: bool) -> dict[str, Any]:
     variant = variant_of(run)
     if run.micro_batch is None or run.sequence_length is None:
         raise InputError("micro-batch or sequence length not stated")
-    stack = next((name for word, name in STACKS.items() if word in run.source), None)
     return {
         "name": run.model,
         "model": {"config": _config(run), "sequence_length": run.sequence_length},
@@ -101,7 +100,7 @@ def _content(run: Run, assume: bool) -> dict[str, Any]:
             "precision": "fp16" if "fp16" in run.precision or "V100" in run.gpu else "bf16",
         },
         "topology": _topology(run, assume),
-        "compute": {} if stack is None else {"stack": stack},
+        "compute": {"stack": STACK},
         "variants": [variant],
     }
 
