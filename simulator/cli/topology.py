@@ -14,11 +14,10 @@ import click
 from simulator.cli.common import picture_option, print_json, print_tables
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
     from simulator.world.topology.cluster import Cluster, Placement
 
-__all__ = ["drawn", "topology"]
+__all__ = ["topology"]
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -87,12 +86,13 @@ def show(name: str, hosts: int | None, fabric: str | None, placement: Placement,
 def draw(name: str, hosts: int | None, fabric: str | None, placement: Placement, output: Path) -> None:
     """Draw cluster NAME: two hosts, and on a chosen fabric two of its largest units, unless --hosts says more."""
     from simulator.readings.files import write_atomically
+    from simulator.readings.plots import topology_figure
     from simulator.world.topology.torus import torus_link
 
     cluster = asked_cluster(name, hosts, fabric, placement, fewest=2)
     if hosts is None and fabric is not None and torus_link(cluster) is None:
         cluster = asked_cluster(name, 2 * cluster.hosts_per_zone, fabric, placement)
-    write_atomically(output, drawn(cluster).savefig)
+    write_atomically(output, topology_figure(cluster).savefig)
     print_tables(f"written to {output}")
 
 
@@ -124,10 +124,3 @@ def _fabric(text: str) -> str | dict[str, Any]:
     from simulator.world.document import parse_mapping
 
     return text if re.fullmatch(r"[\w+-]+", text) else parse_mapping(text, "--fabric")
-
-
-def drawn(cluster: Cluster) -> Figure:
-    """Draw *cluster*; a large one by some of its hosts."""
-    from simulator.readings.plots import topology_figure
-
-    return topology_figure(cluster)
