@@ -74,6 +74,14 @@ def test_what_cannot_be_predicted_says_why(tmp_path, row, reason):
     assert [item.reason for item in comparison.unmapped] == [reason]
 
 
+def test_a_vocabulary_is_assumed_and_named(tmp_path):
+    """GPT-3: 96 layers of 12288 and 51200 words make 174.6e9 parameters."""
+    gpt = {"n_params": "175e9", "n_layers": "96", "d_model": "12288", "n_heads": "96", "ffn": "", "vocab": "",
+           "gpu_mem_gb": "80", "n_gpus": "128"}  # fmt: skip
+    (verdict,) = validate([written(tmp_path, gpt)]).verdicts
+    assert verdict.details["assumed"] == ["vocabulary"]
+
+
 def test_key_heads_follow_from_the_number_of_parameters(tmp_path):
     """Llama-3-8B: 8 key heads of 32; no other number of them gives 8.03e9 parameters."""
     llama = {"n_params": "8030261248", "n_layers": "32", "d_model": "4096", "n_heads": "32", "ffn": "14336",
