@@ -14,7 +14,6 @@ import click
 from simulator.cli.common import picture_option, print_json, print_tables
 
 if TYPE_CHECKING:
-
     from simulator.world.topology.cluster import Cluster, Placement
 
 __all__ = ["topology"]

@@ -73,7 +73,7 @@ def _print_comparison(asked: Scenario, variants: tuple[Variant, ...], results: l
 
 def _write_all(out: Path, asked: Scenario, outcomes: Sequence[Outcome], content: dict[str, Any]) -> None:
     from simulator.readings.files import write_atomically, write_json
-    from simulator.readings.plots import exposed_figure, timeline_figure
+    from simulator.readings.plots import exposed_figure, timeline_figure, topology_figure
     from simulator.readings.trace import chrome_trace
 
     out.mkdir(parents=True, exist_ok=True)
@@ -212,15 +212,14 @@ def plot(
     scenario: str, overrides: tuple[str, ...], topology: str | None, names: tuple[str, ...], kind: str, output: Path
 ) -> None:
     """Draw SCENARIO: the timeline of one variant, exposed communication of all, or the cluster."""
-    from simulator.cli.topology import drawn
     from simulator.explore import attempt, report, run_variant
     from simulator.readings.files import write_atomically
-    from simulator.readings.plots import exposed_figure, timeline_figure
+    from simulator.readings.plots import exposed_figure, timeline_figure, topology_figure
 
     asked = load(scenario, overrides, topology)
     variants = chosen(asked, names)
     if kind == "topology":
-        figure = drawn(asked.cluster)
+        figure = topology_figure(asked.cluster)
     elif kind == "timeline":
         outcome = run_variant(asked, variants[0])
         figure = timeline_figure(outcome.timeline.classes[0], outcome.reading, _finding(outcome))

@@ -1,9 +1,13 @@
 """Configurations of accelerate, axolotl, torchtitan and llm-foundry become the policies that those trainers run."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from simulator.errors import InputError
 from simulator.world.model.gpt2 import GPT2Config, gpt2
+from simulator.world.model.huggingface import model_from_mapping
 from simulator.world.model.llama import LlamaConfig, llama
 from simulator.world.policy.accelerate import load_accelerate
 from simulator.world.policy.ddp import DdpPolicy
@@ -249,6 +253,13 @@ def test_embedding_and_head_are_units_of_their_own(tmp_path):
 def test_tied_weights_keep_embedding_and_head_together(tmp_path):
     policy = fsdp2(tmp_path, root=GPT2).policy
     assert policy.units == ("GPT2Block", ("transformer.ln_f", "transformer.wte", "lm_head"))
+
+
+def test_an_embedding_is_known_by_what_it_takes(tmp_path):
+    """Gemma's table has a class of its own."""
+    config = json.loads((Path(__file__).parents[2] / "scenarios/models/gemma-2-9b.json").read_text(encoding="utf-8"))
+    root, _ = model_from_mapping(config, Path("config.json"), 4, 2)
+    assert fsdp2(tmp_path, root=root).policy.units[-1] == ("model.norm", "model.embed_tokens", "lm_head")
 
 
 def test_hybrid_sharding(tmp_path):

@@ -6,29 +6,35 @@ Names, shapes, order of registration and of calls as ``GPT2LMHeadModel`` has the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated
-
-from msgspec import Meta
+from typing import Final
 
 from simulator.world.document import Section
+from simulator.world.model.assembly import (
+    Built,
+    Size,
+    Sizes,
+    head,
+    head_size,
+    kept,
+    language_model,
+    require_positions,
+    stack,
+    unit,
+)
 from simulator.world.model.decoder import (
-    FP32,
-    Block,
     element_wise,
     embedding,
-    layers_of,
     linear,
-    loss,
     norm,
     scores,
 )
-from simulator.world.model.layer import Layer, Tensor
+from simulator.world.model.family import Reader, family
+from simulator.world.model.layer import Tensor
 from simulator.world.model.module import Module
 
-__all__ = ["GPT2Config", "gpt2"]
-
-Size = Annotated[int, Meta(ge=1)]
+__all__ = ["READERS", "GPT2Config", "gpt2"]
 
 
 class GPT2Config(Section, forbid_unknown_fields=False):
@@ -47,61 +53,41 @@ class GPT2Config(Section, forbid_unknown_fields=False):
         return self.n_inner or 4 * self.n_embd
 
 
-def gpt2(config: GPT2Config, sequence_length: int, element_bytes: int) -> tuple[Module, tuple[Layer, ...]]:
-    """Return the module tree and the layers: embeddings, blocks, head."""
+def gpt2(config: GPT2Config, sequence_length: int, element_bytes: int) -> Built:
+    """Return the module tree and the layers: embeddings, blocks, head.
+
+    Raises
+    ------
+    InputError
+        More tokens than positions, or heads that do not divide the width.
+    """
+    require_positions(config.n_positions, sequence_length)
     hidden = config.n_embd
+    head_size(hidden, config.n_head, "n_head")
+    sizes = Sizes(
+        hidden=hidden,
+        query=hidden,
+        key_value=hidden,
+        wide=config.wide,
+        sequence_length=sequence_length,
+        element_bytes=element_bytes,
+    )
     table = Tensor("transformer.wte.weight", (config.vocab_size, hidden))
     tokens = embedding("transformer.wte", table, hidden, element_bytes)
     places = Tensor("transformer.wpe.weight", (config.n_positions, hidden))
     positions = embedding("transformer.wpe", places, hidden, element_bytes)
     blocks = [_block(config, index, sequence_length, element_bytes) for index in range(config.n_layer)]
     last = norm("transformer.ln_f", "LayerNorm", hidden, element_bytes, bias=True)
-    head = linear("lm_head", (config.vocab_size, hidden), element_bytes, tied=table)
-    forward, backward = loss(config.vocab_size, element_bytes)
-    head = replace(head, forward=head.forward + forward, backward=head.backward + backward)
+    top = head((config.vocab_size, hidden), element_bytes, table)
     drop = element_wise("transformer.drop", "Dropout", 0.0)
-    stack = Module(name="transformer.h", kind="ModuleList", children=tuple(blocks))
     trunk = Module(
         name="transformer",
         kind="GPT2Model",
-        children=(tokens, positions, drop, stack, last),
+        children=(tokens, positions, drop, stack("transformer.h", blocks), last),
         calls=(tokens, positions, drop, *blocks, last),
     )
-    root = Module(name="", kind="GPT2LMHeadModel", children=(trunk, head), calls=(trunk, head))
-    units = _units(config, (tokens, positions), blocks, (last, head), sequence_length, element_bytes)
-    return root, layers_of(units)
-
-
-def _units(
-    config: GPT2Config,
-    first: tuple[Module, Module],
-    blocks: list[Module],
-    last: tuple[Module, Module],
-    sequence: int,
-    width: int,
-) -> list[Block]:
-    hidden = config.n_embd
-    attention = scores(sequence, hidden, 0.0)[2]
-    return [
-        Block(name="wte", modules=first, input_bytes=0.0, activation_bytes=0.0, checkpointed=False),
-        *(
-            Block(
-                name=f"h.{index}",
-                modules=(block,),
-                input_bytes=float(width * hidden),
-                activation_bytes=float(width * (8 * hidden + 2 * config.wide)),
-                attention_flop=attention,
-            )
-            for index, block in enumerate(blocks)
-        ),
-        Block(
-            name="lm_head",
-            modules=last,
-            input_bytes=2.0 * width * hidden,
-            activation_bytes=2.0 * width * hidden + (width + FP32) * config.vocab_size,
-            checkpointed=False,
-        ),
-    ]
+    units = [unit(block, sizes, kept(sizes)) for block in blocks]
+    return language_model("GPT2LMHeadModel", trunk, (tokens, positions), units, (last, top), sizes)
 
 
 def _block(config: GPT2Config, index: int, sequence_length: int, width: int) -> Module:
@@ -146,3 +132,9 @@ def _mlp(config: GPT2Config, name: str, width: int) -> Module:
         children=(up, down, activation, dropout),
         calls=(up, activation, down, dropout),
     )
+
+
+READERS: Final[Mapping[str, Reader]] = {
+    "gpt2": family(GPT2Config, gpt2),
+}
+"""By ``model_type``."""

@@ -1,39 +1,68 @@
-"""``config.json`` as Hugging Face writes it: which family, which reader."""
+"""``config.json`` as Hugging Face writes it: which family, which reader.
+
+A family's file is imported when a model needs it: all of them together would take longer than a small simulation.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from simulator.errors import InputError, UnknownNameError
-from simulator.world.document import convert, read_mapping
-from simulator.world.model.gpt2 import GPT2Config, gpt2
-from simulator.world.model.layer import Layer
-from simulator.world.model.llama import LlamaConfig, llama
-from simulator.world.model.module import Module
+from simulator.errors import UnknownNameError
+from simulator.world.document import read_mapping
+from simulator.world.model.assembly import Built
+from simulator.world.model.family import Reader
+from simulator.world.model.meta import available, from_transformers, knows
 
-__all__ = ["model_from_config", "model_from_mapping"]
+__all__ = ["FAMILIES", "model_from_config", "model_from_mapping", "reader"]
 
-Built = tuple[Module, tuple[Layer, ...]]
+FAMILIES: Final[Mapping[str, str]] = {
+    "RefinedWeb": "falcon",
+    "RefinedWebModel": "falcon",
+    "bert": "bert",
+    "bloom": "bloom",
+    "deepseek_v3": "deepseek",
+    "falcon": "falcon",
+    "gemma": "gemma",
+    "gemma2": "gemma",
+    "gpt2": "gpt2",
+    "gpt_neox": "gpt_neox",
+    "gpt_oss": "gpt_oss",
+    "llama": "llama",
+    "llm-foundry": "mpt",
+    "megatron": "megatron",
+    "mistral": "mistral",
+    "mixformer-sequential": "phi",
+    "mixtral": "mixtral",
+    "mpt": "mpt",
+    "nanogpt": "nanogpt",
+    "nemotron-nas": "nemotron_nas",
+    "nemotron_h": "nemotron_h",
+    "opt": "opt",
+    "phi": "phi",
+    "phi-msft": "phi",
+    "phi3": "phi3",
+    "qwen": "qwen",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "qwen3_5": "qwen3_5",
+    "qwen3_moe": "qwen3_moe",
+    "starcoder2": "starcoder2",
+    "t5": "t5",
+    "torchtitan": "torchtitan",
+}
+"""File of this folder by ``model_type``."""
 
-
-def _llama(raw: dict[str, Any], path: Path, sequence_length: int, element_bytes: int) -> Built:
-    return llama(convert(raw, LlamaConfig, path), sequence_length, element_bytes)
-
-
-def _gpt2(raw: dict[str, Any], path: Path, sequence_length: int, element_bytes: int) -> Built:
-    config = convert(raw, GPT2Config, path)
-    if sequence_length > config.n_positions:
-        remedy = f"use at most {config.n_positions}"
-        raise InputError(
-            "the model has no more positions", key="model.sequence_length", value=sequence_length, remedy=remedy
-        )
-    return gpt2(config, sequence_length, element_bytes)
-
-
-FAMILIES: dict[str, Callable[[dict[str, Any], Path, int, int], Built]] = {"llama": _llama, "gpt2": _gpt2}
-"""Reader by ``model_type``."""
+SIGNS: Final[tuple[tuple[str, frozenset[str]], ...]] = (
+    ("llm-foundry", frozenset({"d_model", "n_heads", "n_layers"})),
+    ("torchtitan", frozenset({"dim", "n_heads", "n_layers"})),
+    ("torchtitan", frozenset({"emb_dim", "nheads", "nlayers"})),
+    ("nanogpt", frozenset({"n_embd", "n_head", "n_layer"})),
+    ("megatron", frozenset({"hidden_size", "num_attention_heads", "num_layers"})),
+)
+"""Keys by which a family is known whose files have no ``model_type``."""
 
 
 def model_from_config(path: Path, sequence_length: int, element_bytes: int) -> Built:
@@ -49,7 +78,21 @@ def model_from_config(path: Path, sequence_length: int, element_bytes: int) -> B
 
 def model_from_mapping(raw: dict[str, Any], path: Path, sequence_length: int, element_bytes: int) -> Built:
     """Read the content of a ``config.json``; *path* is named in errors."""
-    family = str(raw.get("model_type", ""))
-    if family not in FAMILIES:
-        raise UnknownNameError("model_type", family, FAMILIES, file=path, key="model_type")
-    return FAMILIES[family](raw, path, sequence_length, element_bytes)
+    name = str(raw.get("model_type") or _recognised(raw))
+    if name in FAMILIES:
+        return reader(name)(raw, path, sequence_length, element_bytes)
+    if knows(name):
+        return from_transformers(raw, path, sequence_length, element_bytes)
+    more = "" if available() else " (the extra zerosim[torch] adds those of transformers)"
+    raise UnknownNameError(f"model_type{more}", name, FAMILIES, file=path, key="model_type")
+
+
+def reader(model_type: str) -> Reader:
+    """Return the reader of a family of :data:`FAMILIES`."""
+    readers: Mapping[str, Reader] = import_module(f"simulator.world.model.{FAMILIES[model_type]}").READERS
+    return readers[model_type]
+
+
+def _recognised(raw: dict[str, Any]) -> str:
+    """Return the family of a config that does not name it; empty if its keys are nobody's."""
+    return next((name for name, keys in SIGNS if keys <= raw.keys()), "")

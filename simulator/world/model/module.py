@@ -66,9 +66,9 @@ class Model:
 
     @property
     def hidden_size(self) -> int | None:
-        """Width, from the first table; None for a model without one."""
+        """Width, from the widest table, as that of words may be narrower; None for a model without one."""
         tables = (module for module in self.root.walk() if module.takes_numbers)
-        return next((table.parameters[0].shape[1] for table in tables), None)
+        return max((table.parameters[0].shape[1] for table in tables), default=None)
 
     @property
     def elements(self) -> int:

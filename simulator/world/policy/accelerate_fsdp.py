@@ -142,7 +142,7 @@ def carved(policy: Fsdp2Policy, root: Module) -> Fsdp2Policy:
     head = next((child for child in reversed(root.children) if child.kind == "Linear"), None)
     trunk = next((child for child in root.children if child is not head and child.children), root)
     norms = [child for child in trunk.children if "Norm" in child.kind]
-    embedding = next((module for module in root.walk() if module.kind == "Embedding"), None)
+    embedding = next((module for module in root.walk() if module.takes_numbers), None)
     tied = bool(head and embedding and {*embedding.tensors()} & {*head.tensors()})
     last = [*norms[-1:], *([embedding] if tied and embedding else []), *([head] if head else [])]
     names = tuple(module.name for module in last if module.name not in policy.units)
