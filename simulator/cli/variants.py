@@ -73,7 +73,7 @@ def _print_comparison(asked: Scenario, variants: tuple[Variant, ...], results: l
 
 def _write_all(out: Path, asked: Scenario, outcomes: Sequence[Outcome], content: dict[str, Any]) -> None:
     from simulator.readings.files import write_atomically, write_json
-    from simulator.readings.plots import exposed_figure, timeline_figure, topology_figure
+    from simulator.readings.plots import exposed_figure, timeline_figure
     from simulator.readings.trace import chrome_trace
 
     out.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
 * One host per rank class works through the program.  It launches without waiting and blocks only in ``HostWork`` and
   ``Synchronize``.
-* A stream works off its entries first in, first out.
+* A stream works off its entries first in, first out; while the rank communicates, kernels may run slower.
 * A communicator serves its collectives in the order in which the host *issued* them, whatever streams they were put
   into, one at a time; each starts when the last of its rank classes has reached it.
 
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import simpy
 
 from simulator.clock.network import Network
+from simulator.clock.processor import Processor
 from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage
 from simulator.clock.timeline import ClassTimeline, Happened, HostWait, MemoryChange, Released, Span, Timeline
 from simulator.errors import BrokenLawError
@@ -44,7 +45,7 @@ def simulate(ready: Stage) -> Timeline:
     network = Network(env, ready.links, ready.changes, ready.rivals)
     only = len(ready.members) == 1 and not (ready.changes or ready.rivals)
     communicators = [_Communicator(env, network, members, nothing_shares=only) for members in ready.members]
-    players = [_Player(env, rank_class, communicators) for rank_class in ready.classes]
+    players = [_Player(env, rank_class, communicators, ready.overlap_slowdown) for rank_class in ready.classes]
     env.run()
     stuck = [place for player in players for place in player.unfinished()]
     if stuck:
@@ -65,7 +66,7 @@ def _check_work_bound(carried: Sequence[float], links: Sequence[Link], step_time
 class _Meeting:
     """One collective on its communicator: who has come, when it ran."""
 
-    __slots__ = ("alone", "complete", "done", "latency", "met_at", "missing", "phases", "start")
+    __slots__ = ("alone", "complete", "done", "latency", "met_at", "missing", "phases", "processors", "start")
 
     def __init__(self, env: simpy.Environment, members: int, phases: tuple[Phase, ...]) -> None:
         self.missing, self.phases = members, phases
@@ -74,10 +75,13 @@ class _Meeting:
         self.met_at = self.start = 0.0
         self.latency = sum(phase.latency for phase in phases)
         self.alone = sum(phase.duration for phase in phases)
+        self.processors: list[Processor] = []
 
-    def reach(self, now: float) -> None:
-        """One more rank class is there."""
+    def reach(self, now: float, processor: Processor | None) -> None:
+        """One more rank class is there; its *processor*, if it has one, wants to know when the collective runs."""
         self.missing -= 1
+        if processor is not None:
+            self.processors.append(processor)
         if not self.missing:
             self.met_at = now
             if self.complete is not None:
@@ -115,11 +119,15 @@ class _Communicator:
                 meeting.complete = self._env.event()
                 yield meeting.complete
             meeting.start = self._env.now
+            for processor in meeting.processors:
+                processor.communication(+1)
             if self._nothing_shares:  # the time is known; a whole step takes a quarter less
                 self._network.count(meeting.phases)
                 yield self._env.timeout(meeting.alone)
             else:
                 yield from self._carry(meeting.phases)
+            for processor in meeting.processors:
+                processor.communication(-1)
             meeting.done.succeed()
 
     def _carry(self, phases: tuple[Phase, ...]) -> Process:
@@ -181,8 +189,11 @@ class _Stream:
 class _Player:
     """The host and the streams of one rank class."""
 
-    def __init__(self, env: simpy.Environment, cast: RankClass, communicators: list[_Communicator]) -> None:
+    def __init__(
+        self, env: simpy.Environment, cast: RankClass, communicators: list[_Communicator], slowdown: float
+    ) -> None:
         self._env, self._cast, self._communicators = env, cast, communicators
+        self._processor = Processor(env, slowdown) if slowdown > 1 else None  # a timeout each is faster
         self._streams = [_Stream(marked) for marked in cast.program.awaited()]
         self._issued = [0] * len(communicators)
         self._last_on = [-1] * len(communicators)
@@ -260,10 +271,10 @@ class _Player:
                 if entry.meeting is None:
                     alone, latency = self._cast.times[entry.launch.operation], 0.0
                     if alone:
-                        yield env.timeout(alone)
+                        yield self._processor.run(alone) if self._processor else env.timeout(alone)
                 else:
                     meeting = entry.meeting
-                    meeting.reach(reached_at)
+                    meeting.reach(reached_at, self._processor)
                     yield meeting.done
                     start, met_at, alone, latency = meeting.start, meeting.met_at, meeting.alone, meeting.latency
                 self._spans[entry.number] = Span(

@@ -63,6 +63,8 @@ class Stage:
     """Of links during the step, in order of time."""
     rivals: tuple[int, ...] = ()
     """Links on which somebody else's transfer goes on all the time, once per transfer."""
+    overlap_slowdown: float = 1.0
+    """How many times longer kernels take while their rank communicates."""
 
 
 def stage(scenario: Scenario, program: Program) -> Stage:
@@ -84,6 +86,7 @@ def stage(scenario: Scenario, program: Program) -> Stage:
         by_class = ClassFabric(scenario.cluster)
         by_class.check_routes()
         ready = _Casting(scenario, program, by_class).one_class()
+    ready = replace(ready, overlap_slowdown=scenario.overlap_slowdown)
     return under(scenario.place.conditions, ready) if scenario.place.conditions else ready
 
 

@@ -28,6 +28,7 @@ By construction the charges of a stall sum to its length.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -76,6 +77,8 @@ class Exposure:
     """Where the time of one rank's step went [s]."""
 
     compute: float
+    slowed: float
+    """The part of ``compute`` that communication beside it added."""
     stalled: float
     copies: float
     host_bound: float
@@ -125,6 +128,7 @@ def exposure(timeline: ClassTimeline, step: float | None = None) -> Exposure:
     busy = merged((span.start, span.end) for span in timeline.spans if communicates[span.launch.operation])
     return Exposure(
         compute=sum(span.end - span.start for span in kernels),
+        slowed=sum(_longer(span) for span in kernels),
         stalled=_total(item for item in stalls if item.collective),
         copies=sum(span.end - span.start for span in copies),
         host_bound=_total(item for item in stalls if not item.collective),
@@ -304,8 +308,7 @@ class _Charging:
         if isinstance(self._timeline.program.operations[span.launch.operation], Kernel):
             yield 1.0, "copy"
         elif ran > 0:
-            longer = ran - span.alone
-            contention = longer / ran if longer > ROUNDING * ran else 0.0
+            contention = _longer(span) / ran
             latency = min(span.latency / ran, 1 - contention)
             yield contention, "contention"
             yield 1 - contention - latency, "bandwidth"
@@ -353,6 +356,13 @@ def _data(waits: Iterable[Released]) -> list[Event]:
 
 def _latest(spans: Sequence[Span]) -> Span | None:
     return max(spans, key=lambda span: span.end, default=None)
+
+
+def _longer(span: Span) -> float:
+    """How much longer *span* ran than it would have alone [s]."""
+    ran = span.end - span.start
+    longer = ran - span.alone
+    return longer if longer > max(ROUNDING * ran, 2 * math.ulp(span.end)) else 0.0
 
 
 def _total(stalls: Iterable[Stall]) -> float:

@@ -41,6 +41,8 @@ class Result:
     ranks: int
     step_time: float
     compute_time: float
+    slowed_time: float
+    """The part of ``compute_time`` that communication beside it added."""
     host_time: float
     """The compute stream idles because the host has not launched its next kernel."""
     copy_time: float
@@ -96,6 +98,7 @@ def summarise(
         ranks=scenario.mesh.ranks,
         step_time=step,
         compute_time=reading.compute,
+        slowed_time=reading.slowed,
         host_time=reading.host_bound,
         copy_time=reading.copies,
         tokens_per_second_per_gpu=scenario.tokens_per_step / step if step else 0.0,

@@ -63,6 +63,8 @@ class ComputeSection(Section):
     """Efficiencies measured with a software stack: a file of ``topologies/stacks``."""
     achieved: FlopRate | None = None
     """FLOP/s of the whole computation, matrix products and all; then nothing else takes time."""
+    overlap_slowdown: Annotated[float, Meta(ge=1)] = 1.0
+    """How many times longer kernels take while their rank communicates."""
 
 
 class HostSection(Section):
@@ -134,6 +136,8 @@ class Scenario:
     """Where the job runs, unless a variant says otherwise."""
     achieved: float | None
     """Measured compute rate instead of the roofline [FLOP/s]."""
+    overlap_slowdown: float
+    """How many times longer kernels take while their rank communicates."""
     step_per_layer: float
     """Of the optimizer's step, whatever its tensors' sizes, per layer [s]."""
     launch_time: float
@@ -244,6 +248,7 @@ def resolve_scenario(raw: dict[str, Any], file: Path) -> Scenario:
         training=training,
         place=place,
         achieved=None if section.compute.achieved is None else float(section.compute.achieved),
+        overlap_slowdown=section.compute.overlap_slowdown,
         step_per_layer=stack.step_per_layer(cluster.accelerator) if stack else 0.0,
         launch_time=float(section.host.launch_time or 0.0),
         host=_host(section.host),

@@ -1,6 +1,7 @@
 """What holds for every simulated step of the frameworks' own schedules, whatever they are set to."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given, settings
@@ -182,11 +183,12 @@ def played(scenario, llama, sections, **others):
 
 
 @MANY
-@given(scenarios())
-def test_the_parts_of_a_step_and_of_its_stalls_add_up(scenario, llama, sections):
-    found = asked(scenario, llama, sections)
+@given(scenarios(), st.sampled_from([1.0, 1.2, 3.0]))
+def test_the_parts_of_a_step_and_of_its_stalls_add_up(scenario, llama, sections, slowdown):
+    found = replace(asked(scenario, llama, sections), overlap_slowdown=slowdown)
     result = run_variant(found, found.variants[0]).result
     checks.parts_add_up(result)
+    assert 0 <= result.slowed_time <= (1 - 1 / slowdown) * result.compute_time * (1 + 1e-9)
     if found.mesh.ranks == 1:
         assert result.volume["sent_per_rank"] == 0
 

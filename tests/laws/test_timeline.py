@@ -49,9 +49,9 @@ def test_stalls_lie_in_order_inside_the_idle_stretches_of_compute(scenario, sect
         assert all(end <= stall.start or stall.end <= start for start, end in busy if start < end)
 
 
-@given(scenarios())
-def test_streams_and_communicators_are_first_in_first_out(scenario, sections):
-    checks.is_first_in_first_out(*played(scenario, sections))
+@given(scenarios(), st.sampled_from([1.0, 1.2, 3.0]))
+def test_streams_and_communicators_are_first_in_first_out(scenario, sections, slowdown):
+    checks.is_first_in_first_out(*played(scenario, {**sections, "compute": {"overlap_slowdown": slowdown}}))
 
 
 ON_RANKS = {2: (1, 2), 8: (1, 8), 16: (2, 8), 24: (3, 8)}

@@ -22,9 +22,9 @@ MAIN = "scenarios/llama-2-13b-two-hosts.yaml"
 ROOT = Path(__file__).parents[2]
 STAGES = ("zero2", "zero3")
 KEYS = {
-    "name", "schedule", "ranks", "step_time", "compute_time", "host_time", "copy_time", "tokens_per_second_per_gpu",
-    "mfu", "hfu", "exposed", "exposed_by_cause", "exposed_by_collective", "communication_time", "volume", "memory",
-    "cost", "assumed", "failure",
+    "name", "schedule", "ranks", "step_time", "compute_time", "slowed_time", "host_time", "copy_time",
+    "tokens_per_second_per_gpu", "mfu", "hfu", "exposed", "exposed_by_cause", "exposed_by_collective",
+    "communication_time", "volume", "memory", "cost", "assumed", "failure",
 }  # fmt: skip
 
 
