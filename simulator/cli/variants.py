@@ -181,7 +181,8 @@ def memory(
     outcomes = [item for item in attempts if isinstance(item, Outcome)]
     print_tables(
         memory_table(
-            {item.variant.name: memory_of(asked.at(item.variant), item.variant, item.timeline) for item in outcomes}
+            {item.variant.name: memory_of(asked.at(item.variant), item.variant, item.timeline) for item in outcomes},
+            {item.variant.name: item.result.memory["deepspeed_estimate"] for item in outcomes},
         ),
         *(f"{item.variant.name} cannot run: {item.error}" for item in attempts if not isinstance(item, Outcome)),
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 from simulator.clock.timeline import Timeline
 from simulator.errors import BrokenLawError
+from simulator.laws.estimators import deepspeed_estimate
 from simulator.laws.kernels import Kernel, rates
 from simulator.laws.memory import model_states, sharded_states
 from simulator.laws.price import cost
@@ -122,7 +123,10 @@ def summarise(
             "in_psi": traffic.in_psi,
             "inter_host_in_psi": traffic.inter_host_in_psi,
         },
-        memory=_memory(memory_of(scenario, variant, timeline)),
+        memory={
+            **_memory(memory_of(scenario, variant, timeline)),
+            "deepspeed_estimate": estimate_of(scenario, variant),
+        },
         cost=_cost(scenario, step, reading.stalled),
         assumed=_assumed(scenario, variant, timeline),
     )
@@ -132,6 +136,15 @@ def memory_of(scenario: Scenario, variant: Variant, timeline: Timeline) -> Footp
     """Return the peak of the first rank class."""
     smallest = min(item.accelerator.memory.value for item in host_types(scenario.cluster))
     return footprint(_states(scenario, variant.policy), timeline.classes[0].memory, smallest)
+
+
+def estimate_of(scenario: Scenario, variant: Variant) -> float | None:
+    """Return what DeepSpeed's estimator says of the model states [B]; None for other frameworks and stages 0, 1."""
+    if not isinstance(variant.policy, DeepSpeedPolicy):
+        return None
+    modules = scenario.model.root.walk()
+    largest = max(sum(tensor.elements for tensor in module.parameters) for module in modules)
+    return deepspeed_estimate(variant.policy.zero_stage, scenario.model.elements, largest, scenario.mesh.ranks)
 
 
 def _peak_rate(scenario: Scenario) -> float:

@@ -145,8 +145,8 @@ def volume_table(volumes: Mapping[str, Volume]) -> Table:
     return table
 
 
-def memory_table(peaks: Mapping[str, Footprint]) -> Table:
-    """Memory at the peak, by item."""
+def memory_table(peaks: Mapping[str, Footprint], estimates: Mapping[str, float | None]) -> Table:
+    """Memory at the peak, by item, and what DeepSpeed's *estimates* are where it has one."""
     table = _table("Memory per GPU at its peak [GB]")
     table.add_column("item", no_wrap=True)
     names = dict.fromkeys(name for peak in peaks.values() for name in peak.items)
@@ -159,6 +159,9 @@ def memory_table(peaks: Mapping[str, Footprint]) -> Table:
     table.add_row("capacity", *(f"{peak.capacity / GB:.2f}" for peak in peaks.values()))
     table.add_row("fits", *("yes" if peak.fits else "[red]no[/red]" for peak in peaks.values()))
     table.add_row("reached after", *(readable(peak.at, "s") for peak in peaks.values()))
+    if any(estimates.values()):
+        said = (estimates[variant] for variant in peaks)
+        table.add_row("states, DeepSpeed's estimator", *("-" if size is None else f"{size / GB:.2f}" for size in said))
     return table
 
 

@@ -306,7 +306,8 @@ def _model(section: ModelSection, element_bytes: int, file: Path) -> Model:
     if section.config is not None:
         sizes = section.sequence_length, element_bytes
         if isinstance(section.config, str):
-            path = find(section.config, file, "scenarios", ".json")
+            shipped = "scenarios" if "/" in section.config else "scenarios/models"
+            path = find(section.config, file, shipped, ".json")
             root, layers = model_from_config(path, *sizes)
             name = section.name or path.stem
         else:

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from simulator.errors import InputError
+from simulator.explore import run_variant
 from simulator.world.policy.deepspeed import deepspeed_policy, load_deepspeed, textbook_policy
 from simulator.world.policy.deepspeed_batch import resolve_batch
 from simulator.world.policy.deepspeed_hjson import parse_hjson, read_hjson
@@ -442,3 +443,20 @@ def test_keys_without_effect_are_called_so(tmp_path, name, without):
         assert len(lines) == (stage in without), stage
         (knob,) = [knob for knob in knobs(config, "bf16") if knob.name == name]
         assert knob.effect.startswith("no effect on communication") == (stage in without)
+
+
+@pytest.mark.parametrize(("stage", "bytes_per_rank"), [(1, None), (2, 2 + 18 / 8), (3, 18 / 8)])
+def test_deepspeeds_own_estimate_stands_beside_the_peak(scenario, stage, bytes_per_rank):
+    """By hand, A16: 2 Psi + 18 Psi / N, or 4 B for each element of the largest module itself and 18 Psi / N."""
+    zero = {"zero_optimization": {"stage": stage}, "bf16": {"enabled": True}}
+    asked = scenario(
+        model={"config": "llama-2-7b", "sequence_length": 64},
+        topology={"cluster": "dgx-h100", "hosts": 1},
+        variants=[{"name": "v", "deepspeed": zero}],
+    )
+    estimate = run_variant(asked, asked.variants[0]).result.memory["deepspeed_estimate"]
+    if bytes_per_rank is None:
+        assert estimate is None
+    else:
+        largest = 32000 * 4096 if stage == 3 else 0  # the embedding; a matrix of the feed-forward is smaller
+        assert estimate == pytest.approx(bytes_per_rank * 6738415616 + 4 * largest)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from simulator.errors import InputError
 from simulator.world.model.execution import execution
 from simulator.world.model.gpt2 import GPT2Config, gpt2
 from simulator.world.model.huggingface import model_from_config
@@ -103,3 +104,11 @@ def frozen_embedding(root):
         calls=tuple(table if child is embed else child for child in trunk.calls),
     )
     return replace(root, children=(swapped, head), calls=(swapped, head))
+
+
+def test_a_shipped_model_is_found_by_its_name(scenario):
+    """Not only by its path in ``scenarios``, and a name that is not there is answered with those that are."""
+    asked = scenario(model={"config": "llama-2-7b", "sequence_length": 64}, topology={"cluster": "dgx-h100"})
+    assert asked.model.elements == 6738415616
+    with pytest.raises(InputError, match="did you mean 'llama-2-7b'"):
+        scenario(model={"config": "llama-2-6b", "sequence_length": 64})
