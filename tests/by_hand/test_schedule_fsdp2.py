@@ -13,6 +13,7 @@ import pytest
 from simulator.clock.engine import simulate
 from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage
 from simulator.errors import InputError
+from simulator.explore import run_variant
 from simulator.laws.collectives.base import Collective
 from simulator.laws.collectives.fabric import Link, Phase
 from simulator.laws.kernels import Kernel
@@ -431,3 +432,18 @@ def test_the_identity_of_exposed_time_holds():
 def test_all_steps_are_alike():
     one, two, three = islice(fsdp2(job(micro_batches=2), Fsdp2Policy(units=("Linear",))), 3)
     assert one == two == three
+
+
+def test_a17_states_shrink_as_ranks_join(scenario):
+    """Llama-3.1-8B from 8 to 128 GPUs: 8.03e9 x 16 B x (1/8 - 1/128) = 14.0 GiB less; torchtitan measured 15.4 GiB."""
+    states = []
+    for hosts in (1, 16):
+        asked = scenario(
+            model={"config": "llama-3.1-8b", "sequence_length": 64},
+            topology={"cluster": "dgx-h100", "hosts": hosts},
+            variants=[{"name": "v", "fsdp2": {"param_dtype": "bf16", "reduce_dtype": "fp32"}}],
+            training={"micro_batch": 1, "precision": "fp32"},
+        )
+        items = run_variant(asked, asked.variants[0]).result.memory["items"]
+        states.append(sum(items[name] for name in ("weights", "gradients", "optimizer states")))
+    assert (states[0] - states[1]) / 2**30 == pytest.approx(14.0, abs=0.05)
