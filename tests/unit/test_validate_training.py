@@ -6,6 +6,7 @@ import io
 import pytest
 
 from simulator.errors import InputError
+from simulator.readings.plots import parity_figure
 from simulator.validate import validate
 from simulator.validate.strategies import variant_of
 from simulator.world.measurements.training import COLUMNS, read_run
@@ -119,3 +120,13 @@ def test_zeropp_quantizes_and_keeps_a_copy_in_each_host():
 def test_an_unknown_strategy_is_named():
     with pytest.raises(InputError, match="a strategy that is not modelled: magic"):
         variant_of(read_run(ROW | {"strategy": "magic"}))
+
+
+def test_a_run_is_drawn_once_however_many_metrics_it_has(tmp_path):
+    """Two sources; throughput is in both, so MFU would say the same again."""
+    other = {"source": "somebody", "metric_name": "tokens_per_s_per_gpu", "metric_value": "9000"}
+    rows = [{}, {"metric_name": "tokens_per_s_per_gpu", "metric_value": "20000"}, other]
+    content = validate([written(tmp_path, *rows)]).as_json()
+    assert len(content["rows"]) == 3
+    (axes,) = parity_figure(content["rows"], "title").axes
+    assert axes.get_xlabel() == "measured throughput [tokens/s per GPU]"

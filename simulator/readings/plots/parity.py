@@ -20,7 +20,17 @@ WIDTH, HEIGHT, LEGEND = 12.0, 6.4, 3.9
 
 MARKERS: Final = "osD^v<>P"
 
-UNITS: Final = {"time": ("time of a call [s]", 1.0), "busbw": ("bus bandwidth [GB/s]", 1e9)}
+UNITS: Final = {
+    "time": ("time of a call [s]", 1.0),
+    "busbw": ("bus bandwidth [GB/s]", 1e9),
+    "tokens_per_s_per_gpu": ("throughput [tokens/s per GPU]", 1.0),
+    "tokens_per_s": ("throughput [tokens/s]", 1.0),
+    "mfu": ("MFU", 1.0),
+    "mfu_pct": ("MFU [%]", 1.0),
+    "step_time_s": ("time of a step [s]", 1.0),
+    "hw_tflops_per_gpu": ("executed [TFLOP/s per GPU]", 1.0),
+    "micro_step_time_s_derived": ("time of a micro-step [s]", 1.0),
+}
 """Metric: what the axes say, and how much one of their units is in SI."""
 
 BAND = 0.1
@@ -28,7 +38,9 @@ BAND = 0.1
 
 
 def parity_figure(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
-    """Predicted over measured values, a panel for each metric, a colour and marker for each source.
+    """Predicted over measured values, a panel for each metric that is needed, a colour and marker for each source.
+
+    A source that gives several metrics of its runs says the same in all of them, and is drawn in one.
 
     Parameters
     ----------
@@ -37,9 +49,10 @@ def parity_figure(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
     title
         What was compared; how good it is stands below it.
     """
+    metrics = _needed(rows)
+    rows = [row for row in rows if row["metric"] in metrics]
     figure = Figure(figsize=(WIDTH, HEIGHT))
     headline(figure, title, _finding(rows))
-    metrics = list(dict.fromkeys(str(row["metric"]) for row in rows))
     looks = {name: number for number, name in enumerate(dict.fromkeys(str(row["source"]) for row in rows))}
     width = (WIDTH - LEGEND - 0.2) / max(1, len(metrics))
     handles: dict[str, Any] = {}
@@ -52,6 +65,21 @@ def parity_figure(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
             bbox_to_anchor=(1 - LEGEND / WIDTH, 1 - 0.9 / HEIGHT), borderaxespad=0, handletextpad=0.2,
         )  # fmt: skip
     return figure
+
+
+def _needed(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Metrics in which all sources are drawn, those of most sources first."""
+    sources: dict[str, set[str]] = {}
+    for row in rows:
+        sources.setdefault(str(row["metric"]), set()).add(str(row["source"]))
+    needed: list[str] = []
+    drawn: set[str] = set()
+    for metric in sorted(sources, key=lambda name: -len(sources[name])):
+        # a call is a row of one metric, a run has a row for each of its metrics
+        if metric in ("time", "busbw") or sources[metric] - drawn:
+            needed.append(metric)
+            drawn |= sources[metric]
+    return needed
 
 
 def _finding(rows: Sequence[Mapping[str, Any]]) -> str:
