@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tokenize
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,7 @@ def public(body: list[ast.stmt], owner: str = "") -> Iterator[tuple[str, str, as
                 yield from public(node.body, node.name)
 
 
+@cache
 def abstract_methods() -> set[str]:
     """Names of the methods whose contract stands in an abstract base."""
     every = [function for module in TREES for function in functions(module)]
