@@ -10,7 +10,8 @@ Each kind is a subclass of ``float`` so that a schema can name it as the type of
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Self
+import re
+from typing import ClassVar, Final, Self
 
 from quantiphy import QuantiPhyError
 from quantiphy import Quantity as _Parser
@@ -18,6 +19,8 @@ from quantiphy import Quantity as _Parser
 from simulator.errors import InputError
 
 __all__ = ["Bandwidth", "Bytes", "Duration", "Flop", "FlopRate", "Price", "Quantity", "binary", "quantity", "readable"]
+
+_NUMBER: Final = re.compile(r"^\s*[+-]?[\d._]+(?:[eE][+-]?\d+)?\s*")
 
 
 class Quantity(float):
@@ -51,7 +54,8 @@ class Quantity(float):
             raise InputError("not a number with a unit", value=text, remedy=f"write it like {cls.example!r}") from None
         unit = parsed.units.replace(" ", "")
         if unit not in cls.factors:
-            what = f"{unit!r} is not a unit for this quantity" if unit else "the unit is missing"
+            written = _NUMBER.sub("", text)  # with the letter that was read as a prefix
+            what = f"{written!r} is not a unit for this quantity" if unit else "the unit is missing"
             raise InputError(what, value=text, remedy=f"write it like {cls.example!r}")
         value = float(parsed) * cls.factors[unit]
         if not math.isfinite(value) or value < 0 or (value == 0 and not cls.zero_is_fine):

@@ -24,7 +24,7 @@ def deepspeed_estimate(stage: int, parameters: float, largest: float, ranks: int
 
     Examples
     --------
-    T5-3B on eight GPUs, as DeepSpeed's documentation prints it in GB of 2^30 B:
+    T5-3B (2,851 M parameters, a largest module of 32 M) on eight GPUs, in GiB:
 
     >>> [round(deepspeed_estimate(stage, 2851e6, 32e6, 8) / 2**30, 2) for stage in (2, 3)]
     [11.28, 6.09]

@@ -1,5 +1,8 @@
 """Published training runs: from a row to a scenario, and from its result to the row's metric.
 
+A row that leaves out the network between its hosts gets that of its GPU's reference host, and one without vocabulary
+GPT-2's; ``assumed`` names both.
+
 The model is built from the row's sizes: GPT with learned positions and biases, or Llama with as many key heads as fit
 the stated number of parameters.  The cluster is found as for collectives.  What PyTorch reaches is one set of
 constants per generation of accelerators (``topologies/stacks``), none per source and none per row.
@@ -20,7 +23,7 @@ from simulator.explore import run_variant
 from simulator.readings.report import Result
 from simulator.validate.strategies import variant_of
 from simulator.validate.summary import Unmapped, Verdict
-from simulator.validate.systems import place
+from simulator.validate.systems import Place, place
 from simulator.world.measurements.collectives import Measurement
 from simulator.world.measurements.tables import Table
 from simulator.world.measurements.training import Run, read_run
@@ -48,16 +51,16 @@ CLOSE: Final = 0.02
 
 
 def training(table: Table, *, assume: bool) -> Iterator[Verdict | Unmapped]:
-    """Judge the rows of *table*."""
+    """Judge the rows of *table*; most of a run's communication is hidden, so an unstated network is always assumed."""
     for number, cells in enumerate(table.rows, start=1):
         run = read_run(cells)
         try:
-            yield _verdict(number, table.file, run, cells, assume=assume)
+            yield _verdict(number, table.file, run, cells)
         except InputError as error:
             yield Unmapped(row=number, file=table.file.name, source=run.source, reason=str(error.problem))
 
 
-def _verdict(number: int, file: Path, run: Run, cells: Mapping[str, str], *, assume: bool) -> Verdict:
+def _verdict(number: int, file: Path, run: Run, cells: Mapping[str, str]) -> Verdict:
     metric, written = cells["metric_name"], cells["metric_value"]
     if metric not in METRICS:
         raise InputError(f"a metric that is not predicted: {metric}")
@@ -65,7 +68,7 @@ def _verdict(number: int, file: Path, run: Run, cells: Mapping[str, str], *, ass
         measured = float(written)
     except ValueError:
         raise InputError("no value") from None
-    scenario, result = _simulated(run, assume)
+    scenario, result, assumed = _simulated(run)
     return Verdict(
         row=number, file=file.name, source=_source(run), metric=metric, measured=measured,
         predicted=METRICS[metric](run, scenario, result),
@@ -73,7 +76,7 @@ def _verdict(number: int, file: Path, run: Run, cells: Mapping[str, str], *, ass
             "model": run.model, "ranks": run.ranks, "cluster": scenario.cluster.name, "strategy": run.strategy,
             "sequence_length": run.sequence_length, "micro_batch": run.micro_batch,
             "exposed": result.exposed["stalled"] / result.step_time,
-            "assumed": ["vocabulary"] if run.vocabulary is None else [],
+            "assumed": [*assumed, *(["vocabulary"] if run.vocabulary is None else [])],
         },
     )  # fmt: skip
 
@@ -84,13 +87,15 @@ def _source(run: Run) -> str:
 
 
 @lru_cache(maxsize=256)
-def _simulated(run: Run, assume: bool) -> tuple[Scenario, Result]:
-    scenario = resolve_scenario(_content(run, assume), Path("row"))
-    return scenario, run_variant(scenario, scenario.variants[0]).result
+def _simulated(run: Run) -> tuple[Scenario, Result, tuple[str, ...]]:
+    """Simulate *run*; the names are of what its row does not say."""
+    found = _place(run)
+    scenario = resolve_scenario(_content(run, found), Path("row"))
+    return scenario, run_variant(scenario, scenario.variants[0]).result, found.assumed
 
 
-def _content(run: Run, assume: bool) -> dict[str, Any]:
-    """Scenario of *run*."""
+def _content(run: Run, found: Place) -> dict[str, Any]:
+    """Scenario of *run* on what was *found* for it."""
     variant = variant_of(run)
     if run.micro_batch is None or run.sequence_length is None:
         raise InputError("micro-batch or sequence length not stated")
@@ -103,21 +108,22 @@ def _content(run: Run, assume: bool) -> dict[str, Any]:
             "activation_checkpointing": "full" if run.checkpointing.startswith("full") else "none",
             "precision": "fp16" if "fp16" in run.precision or "V100" in run.gpu else "bf16",
         },
-        "topology": _topology(run, assume),
+        "topology": _topology(found),
         "compute": {"stack": STACK},
         "variants": [variant],
     }
 
 
-def _topology(run: Run, assume: bool) -> dict[str, Any]:
+def _place(run: Run) -> Place:
     measured = Measurement(
         system="", gpu=f"{run.gpu}-{run.gpu_memory}GB" if run.gpu_memory else run.gpu, publication=run.source,
         notes="", ranks=run.ranks, nodes=None, per_node=run.per_node or 8, network=run.network, collective="",
         payload=None, time=None,
     )  # fmt: skip
-    found = place(measured, None, assume=True)
-    if found.assumed and not assume and "llm-foundry" not in run.source:
-        raise InputError("network between hosts not stated")
+    return place(measured, None, assume=True)
+
+
+def _topology(found: Place) -> dict[str, Any]:
     cluster = found.load()
     links = {link.name: {"bandwidth": f"{link.nominal.value} B/s"} for link in cluster.links if found.network != 1}
     content = {"cluster": found.cluster, "hosts": found.hosts, "accelerators_per_host": found.per_host, "links": links}

@@ -59,7 +59,8 @@ def find(reference: str, beside: Path | None, shipped: str, suffix: str = "") ->
     if suffix and "/" not in reference and not reference.endswith(suffix):
         known = [path.stem for path in data_directory(shipped).glob(f"*{suffix}") if path.stem != "sources"]
         raise UnknownNameError(f"name in {shipped}/", reference, known, file=beside)
-    raise InputError("no such file", file=beside, value=reference, remedy="give a path relative to this file")
+    origin = "this file" if beside else "the working directory"
+    raise InputError("no such file", file=beside, value=reference, remedy=f"give a path relative to {origin}")
 
 
 def read_mapping(path: Path) -> dict[str, Any]:

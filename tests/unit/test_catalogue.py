@@ -11,6 +11,7 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
+from simulator.errors import InputError
 from simulator.units import Duration
 from simulator.world.catalog import sources
 from simulator.world.document import data_directory, read_mapping
@@ -91,3 +92,12 @@ def test_the_sample_counts_the_links_of_the_whole_cluster(name: str, pods: int, 
 
 def test_no_time_at_all_is_a_duration() -> None:
     assert Duration.parse("0 s") == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "named"), [("1parsec", "parsec"), ("2.5e3 parsec", "parsec"), ("5 Eparsec", "Eparsec")]
+)
+def test_a_wrong_unit_is_named_as_it_was_written(text, named):
+    """Its first letter may look like a prefix."""
+    with pytest.raises(InputError, match=f"'{named}' is not a unit"):
+        Duration.parse(text)

@@ -1,38 +1,20 @@
 """One collective alone: nccl-tests' arithmetic, a ring by hand, and one line for every mistake."""
 
-import contextlib
-import io
 import json
-import subprocess
-import sys
 import time
 from dataclasses import replace
 
 import pytest
 
-from simulator.cli import main
 from simulator.collective import KINDS, Bench, bus_factor, kind_called, sizes
 from simulator.errors import InputError
 from simulator.units import Bandwidth, Duration
 from simulator.world.topology.cluster import Forced, LinkOverride, load_cluster
 from simulator.world.topology.measured import MeasuredCollective
+from tests.command import zerosim
 
 MIB, GIB = 2**20, 2**30
 KEYS = {"topology", "kind", "hosts", "ranks", "payload", "time", "algbw", "busbw", "algorithm", "protocol"}
-
-
-def zerosim(*arguments):
-    out, err = io.StringIO(), io.StringIO()
-    argv, sys.argv = sys.argv, ["zerosim", *map(str, arguments)]
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            main()
-        code = 0
-    except SystemExit as leave:
-        code = leave.code
-    finally:
-        sys.argv = argv
-    return subprocess.CompletedProcess(sys.argv, code, out.getvalue(), err.getvalue())
 
 
 def rows(*arguments):

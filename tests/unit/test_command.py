@@ -1,7 +1,5 @@
 """The command line as a user meets it: results, and one clear line for every mistake."""
 
-import contextlib
-import io
 import json
 import os
 import signal
@@ -13,10 +11,10 @@ from typing import get_args
 
 import pytest
 
-from simulator.cli import main
 from simulator.explore import run_variant
 from simulator.world.scenario import load_scenario
 from simulator.world.topology.cluster import Library
+from tests.command import zerosim
 
 MAIN = "scenarios/llama-2-13b-two-hosts.yaml"
 ROOT = Path(__file__).parents[2]
@@ -26,21 +24,6 @@ KEYS = {
     "tokens_per_second_per_gpu", "mfu", "hfu", "exposed", "exposed_by_cause", "exposed_by_collective",
     "communication_time", "volume", "memory", "cost", "assumed", "failure",
 }  # fmt: skip
-
-
-def zerosim(*arguments, cwd=ROOT):
-    """Run the command inside this process, which saves a second of imports each time."""
-    out, err = io.StringIO(), io.StringIO()
-    argv, sys.argv = sys.argv, ["zerosim", *map(str, arguments)]
-    try:
-        with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            main()
-        code = 0
-    except SystemExit as leave:
-        code = leave.code
-    finally:
-        sys.argv = argv
-    return subprocess.CompletedProcess(sys.argv, code, out.getvalue(), err.getvalue())
 
 
 def refused(*arguments, cwd=ROOT):

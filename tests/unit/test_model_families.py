@@ -12,7 +12,7 @@ import pytest
 from simulator.errors import InputError
 from simulator.explore import run_variant
 from simulator.world.model.execution import execution
-from simulator.world.model.huggingface import FAMILIES, model_from_config, model_from_mapping, reader
+from simulator.world.model.huggingface import FAMILIES, model_from_config, model_from_mapping
 from simulator.world.model.module import Model
 
 MODELS = Path(__file__).parents[2] / "scenarios" / "models"
@@ -540,11 +540,6 @@ def test_a_family_runs_under_the_frameworks(scenario, tmp_path, name):
     assert sent["zero3"] > 2 * every - small
     for result in results.values():
         assert result.step_time >= result.compute_time > 0
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_family_is_read_by_its_file(name):
-    assert callable(reader(name))
 
 
 def test_every_reader_is_registered():

@@ -25,13 +25,10 @@ COUNTED = {  # parameters, tensors, parameters in tensors of at most 1e5 element
     "t5-small": (60_506_624, 131, 16_896),
 }
 
-ACTIVE = {  # parameters that one token works with, in billions, as their authors print them
-    "mixtral-8x7b": 12.9,  # Mistral's announcement of 8x7B; 13 in arXiv:2401.04088
-    "mixtral-8x22b-wizardlm2": 39,  # Mistral's announcement of 8x22B
-    "qwen3-30b-a3b": 3.3,  # model card
-    "deepseek-v3-671b": 37,  # arXiv:2412.19437, abstract
-    "gpt-oss-120b-mxfp4": 5.1,  # OpenAI's model card: 5.13, the embedding left out
-}
+EXPERTS = {  # in a block, and those that a token works with
+    "mixtral-8x7b": (8, 2), "mixtral-8x22b-wizardlm2": (8, 2), "qwen3-30b-a3b": (128, 8), "deepseek-v3-671b": (256, 8),
+    "gpt-oss-120b-mxfp4": (128, 4),
+}  # fmt: skip
 
 WORDS = {"vocab_size": 64}
 LLAMA = {
@@ -106,12 +103,15 @@ def test_parameters_and_tensors_are_counted_exactly(name, shared):
     assert sum(layer.elements for layer in layers) == COUNTED[name][0]
 
 
-@pytest.mark.parametrize("name", ACTIVE)
+@pytest.mark.parametrize("name", EXPERTS)
 def test_mfu_counts_active_parameters_only(name, shared):
+    """By hand: every matrix but the table of words, of the experts (three dimensions) the chosen part."""
     root, layers = model_from_config(shared / "data" / "hf_config" / f"{name}.json", 4096, 2)
-    multiplied = matrix_flop(layers) / 2
-    table = 0 if "gpt-oss" in name else root.tensors()[0].elements
-    assert (multiplied + table) / 1e9 == pytest.approx(ACTIVE[name], rel=0.02)
+    count, chosen = EXPERTS[name]
+    _, *others = root.tensors()
+    matrices = sum(item.elements for item in others if len(item.shape) == 2 and "bias" not in item.name)
+    experts = sum(item.elements for item in others if len(item.shape) == 3)
+    assert matrix_flop(layers) == 2 * (matrices + experts * chosen / count)
 
 
 def matrix_flop(layers):
@@ -316,10 +316,7 @@ def test_all_experts_travel_under_fsdp2(mixtral):
 
 
 def test_fsdp2_pads_experts_to_the_ranks(scenario):
-    """It shards rows, which are experts here: 4 of them, and 4 rows of the router, become 8 on 8 ranks.
-
-    Why torchtitan shards another dimension where there are fewer experts than ranks (``shard_placement_fn``).
-    """
+    """It shards rows, which are experts here: 4 of them, and 4 rows of the router, become 8 on 8 ranks."""
     made = scenario(
         model={"config": {"model_type": "mixtral", **CONFIGS["mixtral"]}, "sequence_length": 16},
         topology={"cluster": "dgx-a100-80gb"},

@@ -1,23 +1,19 @@
 """Rows of tables to clusters, errors by hand, and reasons for what cannot be predicted."""
 
-import contextlib
 import csv
-import io
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from simulator.cli import main
 from simulator.errors import InputError
 from simulator.validate import Unmapped, Verdict, sources, unmapped_reasons, validate, worst
 from simulator.validate.collectives import orders
 from simulator.validate.systems import place
 from simulator.world.measurements.collectives import Measurement
 from simulator.world.topology.cluster import load_cluster
+from tests.command import zerosim
 
 MIB = 2**20
 GBIT = 1e9 / 8
@@ -48,20 +44,6 @@ def measured(system, gpu="", ranks=16, nodes=2, **more):
     return Measurement(
         system=system, gpu=gpu, ranks=ranks, nodes=nodes, collective="all_reduce", payload=2**30, time=0.01, **more
     )
-
-
-def zerosim(*arguments):
-    out, err = io.StringIO(), io.StringIO()
-    argv, sys.argv = sys.argv, ["zerosim", *map(str, arguments)]
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            main()
-        code = 0
-    except SystemExit as leave:
-        code = leave.code
-    finally:
-        sys.argv = argv
-    return subprocess.CompletedProcess(sys.argv, code, out.getvalue(), err.getvalue())
 
 
 @pytest.mark.parametrize(("system", "gpu", "cluster"), [

@@ -66,7 +66,6 @@ def test_metrics_of_one_run_follow_from_one_step(tmp_path):
     ({"strategy": "ZeRO-Offload"}, "offload is not modelled"),
     ({"strategy": "FSDP2 + TP2"}, "more than data parallelism"),
     ({"strategy": ""}, "strategy not stated"),
-    ({"source": "somebody", "inter_bw_gbps_per_node": ""}, "network between hosts not stated"),
     ({"gpu": "TPUv4"}, "TPUv4-40GB is not in the catalogue"),
 ])  # fmt: skip
 def test_what_cannot_be_predicted_says_why(tmp_path, row, reason):
@@ -81,6 +80,12 @@ def test_a_vocabulary_is_assumed_and_named(tmp_path):
            "gpu_mem_gb": "80", "n_gpus": "128"}  # fmt: skip
     (verdict,) = validate([written(tmp_path, gpt)]).verdicts
     assert verdict.details["assumed"] == ["vocabulary"]
+
+
+@pytest.mark.parametrize(("gpus", "named"), [(16, ["network"]), (8, [])])
+def test_a_network_is_assumed_and_named_where_there_is_one(tmp_path, gpus, named):
+    (verdict,) = validate([written(tmp_path, {"n_gpus": gpus, "inter_bw_gbps_per_node": ""})]).verdicts
+    assert verdict.details["assumed"] == named
 
 
 def test_key_heads_follow_from_the_number_of_parameters(tmp_path):
