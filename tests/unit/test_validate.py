@@ -287,3 +287,13 @@ def test_every_shared_row_gets_a_verdict_or_a_reason():
 def test_a_row_without_gpus_has_no_place():
     with pytest.raises(InputError, match="number of GPUs not stated"):
         place(measured("DGX H100", ranks=None))
+
+
+@pytest.mark.parametrize(("kind", "copied"), [("all_gather", 2**30 / 8), ("all_reduce", 0.0)])
+def test_a_call_in_place_does_not_copy_its_own_part(tmp_path, kind, copied):
+    """By hand: one eighth of 1 GiB at the 500 GB/s at which an A100 copies; an all-reduce has nothing to copy."""
+    row = {"system": "8 x A100", "gpu": "A100", "collective": kind}
+    out, inside = (
+        validate([published(tmp_path, **row, in_place=word)]).verdicts[0].predicted for word in ("out", "in")
+    )
+    assert out - inside == pytest.approx(copied / 500e9, abs=1e-12)
