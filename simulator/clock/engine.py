@@ -19,7 +19,7 @@ import simpy
 
 from simulator.clock.network import Network
 from simulator.clock.processor import Processor
-from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage
+from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage, occupancy
 from simulator.clock.timeline import ClassTimeline, Happened, HostWait, MemoryChange, Released, Span, Timeline
 from simulator.errors import BrokenLawError
 from simulator.laws.collectives.fabric import Link, Phase
@@ -45,7 +45,7 @@ def simulate(ready: Stage) -> Timeline:
     network = Network(env, ready.links, ready.changes, ready.rivals)
     only = len(ready.members) == 1 and not (ready.changes or ready.rivals)
     communicators = [_Communicator(env, network, members, nothing_shares=only) for members in ready.members]
-    players = [_Player(env, rank_class, communicators, ready.overlap_slowdown) for rank_class in ready.classes]
+    players = [_Player(env, rank_class, communicators) for rank_class in ready.classes]
     env.run()
     stuck = [place for player in players for place in player.unfinished()]
     if stuck:
@@ -66,7 +66,9 @@ def _check_work_bound(carried: Sequence[float], links: Sequence[Link], step_time
 class _Meeting:
     """One collective on its communicator: who has come, when it ran."""
 
-    __slots__ = ("alone", "complete", "done", "latency", "met_at", "missing", "phases", "processors", "start")
+    __slots__ = (
+        "alone", "complete", "done", "latency", "met_at", "missing", "occupancy", "phases", "processors", "start",
+    )  # fmt: skip
 
     def __init__(self, env: simpy.Environment, members: int, phases: tuple[Phase, ...]) -> None:
         self.missing, self.phases = members, phases
@@ -75,6 +77,7 @@ class _Meeting:
         self.met_at = self.start = 0.0
         self.latency = sum(phase.latency for phase in phases)
         self.alone = sum(phase.duration for phase in phases)
+        self.occupancy = occupancy(phases)
         self.processors: list[Processor] = []
 
     def reach(self, now: float, processor: Processor | None) -> None:
@@ -120,14 +123,14 @@ class _Communicator:
                 yield meeting.complete
             meeting.start = self._env.now
             for processor in meeting.processors:
-                processor.communication(+1)
+                processor.beside(meeting.occupancy)
             if self._nothing_shares:  # the time is known; a whole step takes a quarter less
                 self._network.count(meeting.phases)
                 yield self._env.timeout(meeting.alone)
             else:
                 yield from self._carry(meeting.phases)
             for processor in meeting.processors:
-                processor.communication(-1)
+                processor.done(meeting.occupancy)
             meeting.done.succeed()
 
     def _carry(self, phases: tuple[Phase, ...]) -> Process:
@@ -189,11 +192,10 @@ class _Stream:
 class _Player:
     """The host and the streams of one rank class."""
 
-    def __init__(
-        self, env: simpy.Environment, cast: RankClass, communicators: list[_Communicator], slowdown: float
-    ) -> None:
+    def __init__(self, env: simpy.Environment, cast: RankClass, communicators: list[_Communicator]) -> None:
         self._env, self._cast, self._communicators = env, cast, communicators
-        self._processor = Processor(env, slowdown) if slowdown > 1 else None  # a timeout each is faster
+        # a timeout each is faster where nothing interferes
+        self._processor = Processor(env, cast.interference) if cast.interferes else None
         self._streams = [_Stream(marked) for marked in cast.program.awaited()]
         self._issued = [0] * len(communicators)
         self._last_on = [-1] * len(communicators)
@@ -271,7 +273,11 @@ class _Player:
                 if entry.meeting is None:
                     alone, latency = self._cast.times[entry.launch.operation], 0.0
                     if alone:
-                        yield self._processor.run(alone) if self._processor else env.timeout(alone)
+                        yield (
+                            self._processor.run(alone, self._cast.movement[entry.launch.operation])
+                            if self._processor
+                            else env.timeout(alone)
+                        )
                 else:
                     meeting = entry.meeting
                     meeting.reach(reached_at, self._processor)

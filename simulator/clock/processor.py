@@ -1,12 +1,13 @@
 r"""Kernels that run slower while communication runs beside them.
 
-A collective's channels hold multiprocessors and take memory bandwidth, so while a rank takes part in at least one, each
-of its kernels needs s times as long.  Beside a collective of c seconds a kernel of t >= c/s alone takes
+While a rank takes part in at least one collective, each of its kernels needs s times as long, where
+:mod:`simulator.laws.interference` says s of the kernel and of all collectives under way.  Beside a collective of c
+seconds a kernel of t >= c/s alone takes
 
 .. math:: c + \left(t - \frac{c}{s}\right)
 
-Between two changes all kernels progress at the same pace; a change settles what is done and sets one timer for the
-first end, and a timer of an older plan does nothing when it rings.
+Between two changes all kernels progress at their pace; a change settles what is done and sets one timer for the first
+end, and a timer of an older plan does nothing when it rings.
 """
 
 from __future__ import annotations
@@ -16,16 +17,20 @@ from typing import Any
 
 import simpy
 
+from simulator.laws.interference import AbstractInterference, Occupancy
+
 __all__ = ["Processor"]
 
 
 class _Running:
     """A kernel on its way."""
 
-    __slots__ = ("done", "left")
+    __slots__ = ("done", "left", "movement", "pace")
 
-    def __init__(self, left: float, done: simpy.Event) -> None:
-        self.left, self.done = left, done
+    def __init__(self, left: float, movement: float, done: simpy.Event) -> None:
+        self.left, self.movement, self.done = left, movement, done
+        self.pace = 1.0
+        """Time that a second of work takes [s]."""
 
 
 class Processor:
@@ -35,58 +40,71 @@ class Processor:
     ----------
     env
         The clock.
-    slowdown
-        s, at least 1.
+    interference
+        What collectives do to kernels.
     """
 
-    def __init__(self, env: simpy.Environment, slowdown: float) -> None:
-        self._env, self._slowdown = env, slowdown
+    def __init__(self, env: simpy.Environment, interference: AbstractInterference) -> None:
+        self._env, self._interference = env, interference
         self._running: list[_Running] = []
-        self._collectives = 0
+        self._beside: list[Occupancy] = []
         self._settled_at = 0.0
         self._plan = 0
 
-    def run(self, time: float) -> simpy.Event:
-        """Start a kernel that takes *time* alone [s]; the event is its end."""
+    def run(self, time: float, movement: float) -> simpy.Event:
+        """Start a kernel; the event is its end.
+
+        Parameters
+        ----------
+        time
+            Of the kernel alone [s].
+        movement
+            Part of it that memory traffic bounds.
+        """
         self._settle()
-        kernel = _Running(time, self._env.event())
+        kernel = _Running(time, movement, self._env.event())
         self._running.append(kernel)
         self._foresee()
         return kernel.done
 
-    def communication(self, change: int) -> None:
-        """Let *change* collectives more be under way."""
+    def beside(self, collective: Occupancy) -> None:
+        """Let *collective* be under way."""
         self._settle()
-        self._collectives += change
+        self._beside.append(collective)
         self._foresee()
 
-    @property
-    def _pace(self) -> float:
-        """Time that a second of work takes [s]."""
-        return self._slowdown if self._collectives else 1.0
+    def done(self, collective: Occupancy) -> None:
+        """Let *collective* be over."""
+        self._settle()
+        self._beside.remove(collective)
+        self._foresee()
 
     def _settle(self) -> None:
         """Take off what was done since the last change."""
-        work = (self._env.now - self._settled_at) / self._pace
+        passed = self._env.now - self._settled_at
         self._settled_at = self._env.now
         for kernel in self._running:
-            kernel.left -= work
+            kernel.left -= passed / kernel.pace
 
     def _foresee(self) -> None:
         """Set the timer for the first end."""
         self._plan += 1
-        if self._running:
-            first = max(0.0, min(kernel.left for kernel in self._running))
-            timer = self._env.timeout(first * self._pace, value=self._plan)
-            timer.callbacks.append(self._on_timer)
+        if not self._running:
+            return
+        for kernel in self._running:
+            kernel.pace = self._interference.stretch(kernel.movement, self._beside) if self._beside else 1.0
+        first = min(kernel.left * kernel.pace for kernel in self._running)
+        timer = self._env.timeout(max(0.0, first), value=self._plan)
+        timer.callbacks.append(self._on_timer)
 
     def _on_timer(self, timer: Any) -> None:
         if timer.value != self._plan:
             return
         self._settle()
-        first = min(kernel.left for kernel in self._running) + math.ulp(self._env.now)  # the clock tells no less apart
+        # what ends within the clock's resolution of the first ends with it
+        first = min(kernel.left * kernel.pace for kernel in self._running) + math.ulp(self._env.now)
         for kernel in self._running:
-            if kernel.left <= first:
+            if kernel.left * kernel.pace <= first:
                 kernel.done.succeed()
-        self._running = [kernel for kernel in self._running if kernel.left > first]
+        self._running = [kernel for kernel in self._running if not kernel.done.triggered]
         self._foresee()

@@ -6,6 +6,7 @@ every kind of link as the whole cluster does; ``ranks: all`` makes each rank its
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -13,7 +14,8 @@ from simulator.laws.collectives.base import Collective
 from simulator.laws.collectives.calibration import Pricing
 from simulator.laws.collectives.fabric import AbstractFabric, ClassFabric, FullFabric, Link, Phase
 from simulator.laws.collectives.mixed import MixedFabric
-from simulator.laws.kernels import Kernel, kernel_time, rates
+from simulator.laws.interference import ABSENT, AbstractInterference, Contention, Measured, Occupancy
+from simulator.laws.kernels import Kernel, Spent, kernel_time, rates
 from simulator.schedules.program import Program
 from simulator.world.catalog import Accelerator
 from simulator.world.conditions import Conditions, Fault
@@ -39,6 +41,20 @@ class RankClass:
     """Of collectives; empty for kernels."""
     communicators: tuple[int, ...]
     """Which communicator a collective belongs to; ``NO_COMMUNICATOR`` for kernels."""
+    movement: tuple[float, ...] = ()
+    """Part of the time of kernels that memory traffic bounds; 0 for collectives."""
+    interference: AbstractInterference = ABSENT
+    """What communication does to kernels beside it."""
+
+    @property
+    def interferes(self) -> bool:
+        """Whether any collective slows kernels."""
+        return any(
+            self.interference.stretch(movement, (occupancy(phases),)) > 1
+            for phases in dict.fromkeys(self.phases)
+            if phases
+            for movement in (0.0, 1.0)
+        )
 
 
 class Change(NamedTuple):
@@ -63,8 +79,6 @@ class Stage:
     """Of links during the step, in order of time."""
     rivals: tuple[int, ...] = ()
     """Links on which somebody else's transfer goes on all the time, once per transfer."""
-    overlap_slowdown: float = 1.0
-    """How many times longer kernels take while their rank communicates."""
 
 
 def stage(scenario: Scenario, program: Program) -> Stage:
@@ -86,7 +100,6 @@ def stage(scenario: Scenario, program: Program) -> Stage:
         by_class = ClassFabric(scenario.cluster)
         by_class.check_routes()
         ready = _Casting(scenario, program, by_class).one_class()
-    ready = replace(ready, overlap_slowdown=scenario.overlap_slowdown)
     return under(scenario.place.conditions, ready) if scenario.place.conditions else ready
 
 
@@ -127,10 +140,23 @@ def _hits(fault: Fault, link: Link) -> bool:
     return fault.place is None or not link.ends or (fault.lower, *fault.place) in link.ends
 
 
+def occupancy(phases: Sequence[Phase]) -> Occupancy:
+    """What a collective of these *phases* takes from the accelerator of each rank."""
+    channels = max((phase.channels for phase in phases), default=0)
+    time = sum(phase.duration for phase in phases)
+    return Occupancy(channels, sum(phase.traffic for phase in phases) / time if time else 0.0)
+
+
 def infinitely_fast_network(ready: Stage) -> Stage:
     """Return the same stage on which collectives take no time."""
     classes = tuple(replace(item, phases=((),) * len(item.phases)) for item in ready.classes)
     return replace(ready, classes=classes, changes=(), rivals=())
+
+
+def _interference(scenario: Scenario, accelerator: Accelerator) -> AbstractInterference:
+    if scenario.compute.overlap_slowdown is not None:
+        return Measured(scenario.compute.overlap_slowdown)
+    return Contention(multiprocessors=accelerator.multiprocessors.value, memory=accelerator.memory_bandwidth.value)
 
 
 class _Casting:
@@ -147,7 +173,8 @@ class _Casting:
                 Pricing(each, place.library, place.forced, self._fabric_of(number))
                 for number, each in enumerate(host_types(cluster))
             ]
-        self._times = [self._times_on(each.accelerator) for each in host_types(cluster)]
+        self._spent = [self._spent_on(each.accelerator) for each in host_types(cluster)]
+        self._interference = [_interference(scenario, each.accelerator) for each in host_types(cluster)]
         self._communicators: dict[tuple[str, int], int] = {}
         self._members: list[int] = []
         self._priced: dict[tuple[int, int], tuple[Phase, ...]] = {}
@@ -156,10 +183,10 @@ class _Casting:
         """Where collectives that stay on a host of type *number* run."""
         return MixedFabric(self._scenario.cluster, number) if isinstance(self._fabric, MixedFabric) else self._fabric
 
-    def _times_on(self, accelerator: Accelerator) -> tuple[float, ...]:
-        at = rates(accelerator, self._scenario.training.precision, self._scenario.achieved)
+    def _spent_on(self, accelerator: Accelerator) -> tuple[Spent, ...]:
+        at = rates(accelerator, self._scenario.compute)
         return tuple(
-            kernel_time(operation, at) if isinstance(operation, Kernel) else 0.0
+            kernel_time(operation, at) if isinstance(operation, Kernel) else Spent(0.0, 0.0)
             for operation in self._program.operations
         )
 
@@ -203,7 +230,9 @@ class _Casting:
             name=name,
             ranks=ranks,
             program=self._program,
-            times=self._times[kind],
+            times=tuple(spent.total for spent in self._spent[kind]),
+            movement=tuple(spent.movement / spent.total if spent.total else 0.0 for spent in self._spent[kind]),
+            interference=self._interference[kind],
             phases=tuple(
                 self._phases(index, communicator, rank, kind) for index, communicator in enumerate(communicators)
             ),
@@ -227,7 +256,7 @@ class _Casting:
         """Rank classes that meet in a communicator of *group*."""
         if self._scenario.all_ranks:
             return group.size
-        return 1 if group.hosts == 1 else len(self._times)
+        return 1 if group.hosts == 1 else len(self._spent)
 
     def _phases(self, index: int, communicator: int, rank: int, kind: int) -> tuple[Phase, ...]:
         operation = self._program.operations[index]

@@ -19,6 +19,8 @@ from simulator.readings.exposure import Exposure
 from simulator.readings.footprint import Footprint, footprint
 from simulator.readings.volume import Volume
 from simulator.schedules.ownership import owners, state_bytes
+from simulator.world.model.checkpointing import Again, computed_again
+from simulator.world.model.layer import Layer
 from simulator.world.policy.choice import Policy
 from simulator.world.policy.textbook import TextbookPolicy
 from simulator.world.policy.zero import DeepSpeedPolicy
@@ -183,11 +185,15 @@ def _check_identity(reading: Exposure, step: float, variant: Variant) -> None:
 
 
 def _hardware_flop(scenario: Scenario) -> float:
-    """FLOP of one token with what activation checkpointing computes again: one more forward, a third of the total."""
-    recomputes = scenario.training.activation_checkpointing
-    return sum(
-        layer.model_flop * (4 / 3 if recomputes and layer.checkpointed else 1) for layer in scenario.model.layers
-    )
+    """FLOP of one token with what activation checkpointing computes again: of all of forward, a third of the total."""
+    again = computed_again(scenario.model, scenario.training)
+    return sum(layer.model_flop * (1 + _again(layer, again) / 3) for layer in scenario.model.layers)
+
+
+def _again(layer: Layer, again: Mapping[str, Again]) -> float:
+    """Part of forward that runs again."""
+    forward = sum(work.flop for work in layer.forward)
+    return again[layer.name].flop / forward if layer.name in again and forward else 0.0
 
 
 def _cost(scenario: Scenario, step: float, stalled: float) -> dict[str, float] | None:
@@ -199,7 +205,7 @@ def _cost(scenario: Scenario, step: float, stalled: float) -> dict[str, float] |
 
 def _assumed(scenario: Scenario, variant: Variant, timeline: Timeline) -> tuple[str, ...]:
     """Names of the numbers without a source that the result rests on."""
-    at = rates(scenario.accelerator, scenario.training.precision, scenario.achieved)
+    at = rates(scenario.accelerator, scenario.compute)
     kernels = [item for item in timeline.classes[0].program.operations if isinstance(item, Kernel)]
     kinds = dict.fromkeys(work.kind for kernel in kernels if kernel.time is None for work in kernel.works)
     loaded = timeline.utilisation() if timeline.step_time else {}

@@ -22,7 +22,7 @@ __all__ = ["numbers_table", "remarks", "resolved", "resolved_tables"]
 def resolved(scenario: Scenario, variants: Sequence[Variant]) -> dict[str, Any]:
     """Return what a simulation of *scenario* would start from."""
     cluster, model = scenario.cluster, scenario.model
-    at = rates(scenario.accelerator, scenario.training.precision, scenario.achieved)
+    at = rates(scenario.accelerator, scenario.compute)
     return {
         "name": scenario.name,
         "file": str(scenario.file),

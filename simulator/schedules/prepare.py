@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from simulator.laws.kernels import Kernel
+from simulator.laws.kernels import Kernel, activation_bytes
 from simulator.schedules.job import HostCosts, Job
 from simulator.schedules.program import Memory
+from simulator.world.model.checkpointing import Again, computed_again
 from simulator.world.model.execution import Checkpointing, execution
 from simulator.world.model.layer import Layer, Work
 from simulator.world.model.module import Module
@@ -23,17 +24,17 @@ def prepared(scenario: Scenario, update_traffic: float) -> Job:
     update_traffic
         What the update of this rank's parameters reads and writes [B].
     """
-    model = scenario.model
-    blocks = {name for layer in model.layers if layer.checkpointed for name in layer.modules}
-    checkpointing: Checkpointing = "non-reentrant" if scenario.training.activation_checkpointing else "none"
+    model, again = scenario.model, computed_again(scenario.model, scenario.training)
+    blocks = {name for layer in model.layers if layer.name in again for name in layer.modules}
+    checkpointing: Checkpointing = "non-reentrant" if blocks else "none"
     return Job(
         root=model.root,
         execution=execution(model.root, checkpointing, lambda module: module.name in blocks),
         micro_batches=scenario.training.gradient_accumulation,
         dtype=scenario.training.precision,
         mesh=scenario.mesh,
-        kernels=dict(_kernels(model.root, scenario.tokens_per_micro_batch)),
-        activations=dict(_activations(scenario)),
+        kernels=dict(_kernels(scenario, again)),
+        activations=dict(_activations(scenario, again)),
         optimizer=_optimizer(scenario, update_traffic),
         costs=HostCosts(
             kernel=scenario.host.kernel.value,
@@ -43,19 +44,33 @@ def prepared(scenario: Scenario, update_traffic: float) -> Job:
     )
 
 
-def _kernels(root: Module, tokens: int) -> Iterator[tuple[tuple[str, str], Kernel]]:
-    for module in root.walk():
+def _kernels(scenario: Scenario, again: Mapping[str, Again]) -> Iterator[tuple[tuple[str, str], Kernel]]:
+    model, tokens = scenario.model, scenario.tokens_per_micro_batch
+    inside = {name for layer in model.layers if layer.checkpointed for name in layer.modules}
+    recomputed = {name: works for item in again.values() for name, works in item.works.items()}
+    for top, module in _with_tops(model.root, inside):
         directions = (
             ("forward", module.forward, module.forward_time),
-            ("recompute", module.forward, module.forward_time),
+            ("recompute", recomputed.get(module.name, ()), module.forward_time),
             ("backward", module.backward, module.backward_time),
         )
         for direction, works, time in directions:
             if works or time is not None:
-                yield (module.name, direction), Kernel(kind=direction, works=works, tokens=tokens, time=time)
+                kernel = Kernel(kind=direction, works=works, tokens=tokens, time=time, narrow=top)
+                yield (module.name, direction), kernel
 
 
-def _activations(scenario: Scenario) -> Iterator[tuple[tuple[str, str], tuple[Memory, Memory]]]:
+def _with_tops(module: Module, blocks: set[str], inside: bool = False) -> Iterator[tuple[bool, Module]]:
+    """Yield all modules from *module* down, and whether each is part of a block."""
+    inside = inside or module.name in blocks
+    yield inside, module
+    for child in module.children:
+        yield from _with_tops(child, blocks, inside)
+
+
+def _activations(
+    scenario: Scenario, again: Mapping[str, Again]
+) -> Iterator[tuple[tuple[str, str], tuple[Memory, Memory]]]:
     """What the kernels of modules take and give back; a unit's are booked on the first module that it runs.
 
     That module is the first in forward and in a recompute, and the last in backward.
@@ -66,13 +81,12 @@ def _activations(scenario: Scenario) -> Iterator[tuple[tuple[str, str], tuple[Me
         first = next(_ran(layer, modules), None)
         if first is None:
             continue
-        again = scenario.training.activation_checkpointing and layer.checkpointed
-        kept = tokens * (layer.input_bytes if again else layer.activation_bytes)
-        working = tokens * layer.activation_bytes - kept
+        needed = tokens * activation_bytes(layer, scenario.compute)
+        kept = tokens * again[layer.name].kept if layer.name in again else needed
         yield (first, "forward"), ((("activations", kept),), ())
-        if again:
-            yield (first, "recompute"), ((("activations", working),), ())
-        yield (first, "backward"), ((), (("activations", kept + (working if again else 0.0)),))
+        if layer.name in again:
+            yield (first, "recompute"), ((("activations", needed - kept),), ())
+        yield (first, "backward"), ((), (("activations", needed),))
 
 
 def _ran(layer: Layer, modules: dict[str, Module]) -> Iterator[str]:

@@ -28,11 +28,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from simulator.laws.collectives.base import Collective, CollectiveKind, Quantization
-from simulator.laws.kernels import Kernel
+from simulator.laws.kernels import Kernel, activation_bytes
 from simulator.laws.memory import MIXED
 from simulator.schedules.program import Event, Memory, Operation, Program
 from simulator.schedules.tape import COMPUTE, Tape
 from simulator.world.mesh import Group, Mesh
+from simulator.world.model.checkpointing import Again, computed_again
 from simulator.world.model.layer import Layer, Work
 from simulator.world.policy.textbook import QUANTIZATION_BLOCK, TextbookPolicy
 from simulator.world.scenario import Scenario
@@ -88,7 +89,8 @@ class _Plan:
     def __init__(self, scenario: Scenario, policy: TextbookPolicy) -> None:
         self.policy = policy
         self.wire = ELEMENT_BYTES[scenario.training.precision]
-        self.units = [_unit(layer, scenario) for layer in scenario.model.layers]
+        again = computed_again(scenario.model, scenario.training)
+        self.units = [_unit(layer, scenario, again.get(layer.name)) for layer in scenario.model.layers]
         self.world = scenario.mesh.world()
         self.backward_group = _backward_group(scenario.mesh, policy)
         separate = policy.reduce_communicator == "separate"
@@ -256,24 +258,28 @@ def _buckets(units: Iterable[_Unit], size: int) -> list[list[_Unit]]:
     return runs
 
 
-def _unit(layer: Layer, scenario: Scenario) -> _Unit:
+def _unit(layer: Layer, scenario: Scenario, again: Again | None) -> _Unit:
     tokens = scenario.tokens_per_micro_batch
-    checkpointed = scenario.training.activation_checkpointing and layer.checkpointed
-    kept = layer.input_bytes if checkpointed else layer.activation_bytes
+    needed = activation_bytes(layer, scenario.compute)
+    kept = needed if again is None else again.kept
 
     def kernel(kind: str, works: tuple[Work, ...], time: float | None) -> Kernel:
-        return Kernel(kind=kind, works=works, tokens=tokens, time=time)
+        return Kernel(kind=kind, works=works, tokens=tokens, time=time, narrow=layer.checkpointed)
 
     return _Unit(
         name=layer.name,
         elements=layer.elements,
         trainable=sum(tensor.elements for tensor in layer.tensors if tensor.trainable),
         forward=kernel("forward", layer.forward, layer.forward_time),
-        recompute=kernel("recompute", layer.forward, layer.forward_time) if checkpointed else None,
+        recompute=None if again is None else kernel("recompute", _recomputed(again), layer.forward_time),
         backward=kernel("backward", layer.backward, layer.backward_time),
         kept=tokens * kept,
-        working=tokens * (layer.activation_bytes - kept),
+        working=tokens * (needed - kept),
     )
+
+
+def _recomputed(again: Again) -> tuple[Work, ...]:
+    return tuple(work for works in again.works.values() for work in works)
 
 
 def _backward_group(mesh: Mesh, policy: TextbookPolicy) -> Group:

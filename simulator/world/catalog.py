@@ -18,8 +18,8 @@ from simulator.units import quantity
 from simulator.world.document import Section, convert, data_directory, read_mapping
 
 __all__ = [
-    "Accelerator", "Adjustment", "Basis", "Generation", "Host", "Number", "Stack", "accelerator", "adjustment",
-    "network_number", "number", "python_host", "software_stack", "sources",
+    "Accelerator", "Adjustment", "Basis", "Generation", "Host", "Number", "Tiles", "accelerator", "adjustment",
+    "network_number", "number", "python_host", "sources", "tiles",
 ]  # fmt: skip
 
 Basis = Literal["datasheet", "measured", "published", "derived", "assumed", "chosen"]
@@ -109,12 +109,18 @@ class Accelerator:
     """Peak [B/s]."""
     peak_flops: Mapping[str, Number]
     """Dense matrix rate by precision [FLOP/s]."""
+    multiprocessors: Number
+    """Streaming multiprocessors or compute units."""
     matrix_efficiency: Number
     """Fraction of the peak that large matrix products reach."""
     attention_efficiency: Number
     """Fraction of the peak that fused attention reaches."""
     memory_efficiency: Number
     """Fraction of the peak bandwidth that element-wise kernels reach."""
+    narrow_efficiency: Number | None = None
+    """Fraction of the peak that matrix products in 8 bits reach; None: that of others."""
+    sustained: Number | None = None
+    """Matrix rate under a cap on power over that without; None: not capped."""
 
     def numbers(self) -> tuple[Number, ...]:
         """Every number of the part."""
@@ -122,9 +128,11 @@ class Accelerator:
             self.memory,
             self.memory_bandwidth,
             *self.peak_flops.values(),
+            self.multiprocessors,
             self.matrix_efficiency,
             self.attention_efficiency,
             self.memory_efficiency,
+            *(item for item in (self.narrow_efficiency, self.sustained) if item is not None),
         )
 
 
@@ -227,96 +235,31 @@ def adjustment(generation: Generation) -> Adjustment:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
-    """What a software stack reaches on a generation of accelerators."""
-
-    matrix: Number
-    attention: Number
-    memory: Number
-    """Of the data-sheet's bandwidth."""
-    step_per_layer: Number
-    """Of the optimizer's step per layer of the model: launches for many tensors, clipping, logging [s]."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stack:
-    """A software stack whose speed was measured."""
-
-    name: str
-    reached: Mapping[str, Reached]
-    """By generation."""
-
-    def on(self, part: Accelerator) -> Accelerator:
-        """Return *part* with what is reached on it; as it is, if its generation was not measured."""
-        known = self.reached.get(part.generation)
-        if known is None:
-            return part
-        return replace(
-            part,
-            matrix_efficiency=known.matrix,
-            attention_efficiency=known.attention,
-            memory_efficiency=known.memory,
-        )
-
-    def step_per_layer(self, part: Accelerator) -> float:
-        """Time of the optimizer's step on *part* per layer, whatever its tensors' sizes [s]."""
-        known = self.reached.get(part.generation)
-        return 0.0 if known is None else known.step_per_layer.value
-
-
-class ReachedSection(Section):
-    """Under ``reached`` of a stack."""
-
-    matrix: dict[str, Any]
-    attention: dict[str, Any]
-    memory: dict[str, Any]
-    step_per_layer: dict[str, Any]
-
-
-class StackSection(Section):
-    """A file of ``topologies/stacks``."""
-
-    kind: Literal["stack"]
-    title: str
-    read: dict[str, str]
-    reached: dict[Generation, ReachedSection]
-
-
-def software_stack(name: str, file: object = None) -> Stack:
-    """Load ``topologies/stacks/<name>.yaml``.
-
-    Raises
-    ------
-    InputError
-        There is none of that name.
-    """
-    folder = data_directory("topologies") / "stacks"
-    path = folder / f"{name}.yaml"
-    if not path.is_file():
-        names = sorted(item.stem for item in folder.glob("*.yaml"))
-        raise UnknownNameError("software stack", name, names, file=file, key="compute.stack")
-    section = convert(read_mapping(path), StackSection, path)
-    return Stack(
-        name=name,
-        reached={
-            generation: Reached(
-                matrix=number(raw.matrix, "", f"{name}.{generation}.matrix", path),
-                attention=number(raw.attention, "", f"{name}.{generation}.attention", path),
-                memory=number(raw.memory, "", f"{name}.{generation}.memory", path),
-                step_per_layer=number(raw.step_per_layer, "s", f"{name}.{generation}.step_per_layer", path),
-            )
-            for generation, raw in section.reached.items()
-        },
-    )
-
-
 @cache
 def network_number(technology: str, what: Literal["efficiency", "latency"]) -> Number:
     """Load what ``topologies/libraries/networks.yaml`` says of links of *technology*."""
     path = data_directory("topologies") / "libraries" / "networks.yaml"
     raw = read_mapping(path)[technology][what]
     return number(raw, "s" if what == "latency" else "", f"networks.{technology}.{what}", path)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """How libraries cut matrix products."""
+
+    sizes: tuple[tuple[int, int], ...]
+    """Rows and columns of the result that a multiprocessor works out at a time."""
+    operand_cost: float
+    """Products per loaded element at which loading takes as long as multiplying."""
+
+
+@cache
+def tiles() -> Tiles:
+    """Load ``topologies/libraries/gemm.yaml``."""
+    path = data_directory("topologies") / "libraries" / "gemm.yaml"
+    raw = read_mapping(path)
+    cost = number(raw["operand_cost"], "x", "gemm.operand_cost", path)
+    return Tiles(sizes=tuple((a, b) for a, b in raw["tiles"]["sizes"]), operand_cost=cost.value)
 
 
 class AcceleratorSection(Section):
@@ -329,9 +272,12 @@ class AcceleratorSection(Section):
     memory: dict[str, Any]
     memory_bandwidth: dict[str, Any]
     peak_flops: dict[str, dict[str, Any]]
+    multiprocessors: dict[str, Any]
     matrix_efficiency: dict[str, Any]
     attention_efficiency: dict[str, Any]
     memory_efficiency: dict[str, Any]
+    narrow_efficiency: dict[str, Any] | None = None
+    sustained: dict[str, Any] | None = None
 
 
 @cache
@@ -364,7 +310,13 @@ def _accelerator(name: str, path: Path) -> Accelerator:
         peak_flops={
             precision: read(raw, "FLOP/s", f"peak_flops.{precision}") for precision, raw in section.peak_flops.items()
         },
+        multiprocessors=read(section.multiprocessors, "x", "multiprocessors"),
         matrix_efficiency=read(section.matrix_efficiency, "", "matrix_efficiency"),
         attention_efficiency=read(section.attention_efficiency, "", "attention_efficiency"),
         memory_efficiency=read(section.memory_efficiency, "", "memory_efficiency"),
+        **{
+            key: read(raw, "", key)
+            for key in ("narrow_efficiency", "sustained")
+            if (raw := getattr(section, key)) is not None
+        },
     )

@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from simulator.errors import InputError, UnknownNameError
-from simulator.units import Duration, FlopRate, Price
-from simulator.world.catalog import Accelerator, Host, Stack, python_host, software_stack
+from simulator.units import Duration, Price
+from simulator.world.catalog import Accelerator, Host, python_host
+from simulator.world.compute import Compute, ComputeSection, asked_compute
 from simulator.world.document import Section, convert, find, parse_mapping, read_mapping
 from simulator.world.mesh import Mesh
 from simulator.world.model.explicit import LayerSection, explicit
@@ -24,9 +25,10 @@ from simulator.world.model.huggingface import model_from_config, model_from_mapp
 from simulator.world.model.module import Model
 from simulator.world.policy.choice import Asked, Policy, VariantSection, chosen_policy
 from simulator.world.policy.deepspeed import DeepSpeedConfig
+from simulator.world.stack import Stack, software_stack
 from simulator.world.topology.asked import NcclSection, Place, TopologySection, asked_place, forced
 from simulator.world.topology.cluster import Cluster, Count
-from simulator.world.training import ELEMENT_BYTES, Training
+from simulator.world.training import ELEMENT_BYTES, Checkpointing, Training
 
 __all__ = ["NcclSection", "Scenario", "Variant", "forced", "load_scenario", "resolve_scenario"]
 
@@ -50,21 +52,13 @@ class TrainingSection(Section):
     """Sequences per rank and micro-step."""
     gradient_accumulation: Count = 1
     """Micro-steps per optimizer step (k)."""
-    activation_checkpointing: Literal["none", "full"] = "none"
-    """``full`` keeps only the input of each block and computes it again before its backward."""
+    activation_checkpointing: Checkpointing = "none"
+    """``full`` keeps only the input of each block and computes the rest again before its backward; ``selective`` also
+    keeps the results of attention and of every second matrix product."""
+    checkpointed_share: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    """Of the blocks: those that are checkpointed at all, spread evenly."""
     precision: Literal["bf16", "fp16", "fp32"] = "bf16"
     optimizer: Literal["adamw"] = "adamw"
-
-
-class ComputeSection(Section):
-    """``compute``: measured rates that replace the roofline."""
-
-    stack: str | None = None
-    """Efficiencies measured with a software stack: a file of ``topologies/stacks``."""
-    achieved: FlopRate | None = None
-    """FLOP/s of the whole computation, matrix products and all; then nothing else takes time."""
-    overlap_slowdown: Annotated[float, Meta(ge=1)] = 1.0
-    """How many times longer kernels take while their rank communicates."""
 
 
 class HostSection(Section):
@@ -134,10 +128,8 @@ class Scenario:
     training: Training
     place: Place
     """Where the job runs, unless a variant says otherwise."""
-    achieved: float | None
-    """Measured compute rate instead of the roofline [FLOP/s]."""
-    overlap_slowdown: float
-    """How many times longer kernels take while their rank communicates."""
+    compute: Compute
+    """What kernels run, and how they are timed."""
     step_per_layer: float
     """Of the optimizer's step, whatever its tensors' sizes, per layer [s]."""
     launch_time: float
@@ -236,8 +228,9 @@ def resolve_scenario(raw: dict[str, Any], file: Path) -> Scenario:
     training = Training(
         micro_batch=section.training.micro_batch,
         gradient_accumulation=section.training.gradient_accumulation,
-        activation_checkpointing=section.training.activation_checkpointing == "full",
+        activation_checkpointing=section.training.activation_checkpointing,
         precision=section.training.precision,
+        checkpointed_share=section.training.checkpointed_share,
     )
     model = _model(section.model, ELEMENT_BYTES[training.precision], file)
     asked = Asked(file=file, training=training, cluster=cluster, model=model)
@@ -247,8 +240,7 @@ def resolve_scenario(raw: dict[str, Any], file: Path) -> Scenario:
         model=model,
         training=training,
         place=place,
-        achieved=None if section.compute.achieved is None else float(section.compute.achieved),
-        overlap_slowdown=section.compute.overlap_slowdown,
+        compute=asked_compute(section.compute, training.precision),
         step_per_layer=stack.step_per_layer(cluster.accelerator) if stack else 0.0,
         launch_time=float(section.host.launch_time or 0.0),
         host=_host(section.host),

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-__all__ = ["ELEMENT_BYTES", "Dtype", "Training"]
+__all__ = ["ELEMENT_BYTES", "Checkpointing", "Dtype", "Training"]
 
 Dtype = Literal["bf16", "fp16", "fp32"]
 """Of weights, gradients and activations."""
+
+Checkpointing = Literal["none", "full", "selective"]
+"""What blocks do to save memory (:mod:`simulator.world.model.checkpointing`)."""
 
 ELEMENT_BYTES: Final = {"bf16": 2, "fp16": 2, "fp32": 4}
 """definition: bytes of a weight, gradient or activation by precision."""
@@ -22,6 +25,7 @@ class Training:
     """Sequences per rank and micro-step."""
     gradient_accumulation: int
     """Micro-steps per optimizer step (k)."""
-    activation_checkpointing: bool
-    """Whether blocks keep only their input and run again before their backward."""
+    activation_checkpointing: Checkpointing
     precision: str
+    checkpointed_share: float = 1.0
+    """Of the blocks, where they are checkpointed at all."""

@@ -103,6 +103,10 @@ class Exchange:
     """Time of the passes before and after that use no link [s]."""
     overhead: float = 1.0
     """Bytes on the wire per byte of data: flags that a protocol sends along."""
+    channels: int = 0
+    """Multiprocessors that it holds on each rank."""
+    copies: float = 0.0
+    """Bytes that a rank reads and writes in its own memory per byte that it sends."""
     algorithm: str = ""
     protocol: str = ""
     """What a library chose, as it calls them."""

@@ -65,6 +65,10 @@ class Phase:
     """Payload per second if nothing else uses the links [B/s]: what the links give, or less if the kernel is slower."""
     algorithm: str = ""
     protocol: str = ""
+    channels: int = 0
+    """Multiprocessors that it holds on each rank."""
+    traffic: float = 0.0
+    """Memory traffic of each rank [B]."""
 
     @property
     def duration(self) -> float:
@@ -97,6 +101,8 @@ class AbstractFabric(abc.ABC):
             rate=rate,
             algorithm=exchange.algorithm,
             protocol=exchange.protocol,
+            channels=exchange.channels,
+            traffic=exchange.copies * sum(send.amount for send in exchange.sends),
         )
 
 

@@ -19,7 +19,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from simulator.errors import InputError
-from simulator.world.model.decoder import FP32, Block, element_wise, layers_of, linear, loss, norm, scores
+from simulator.world.model.decoder import FP32, Block, element_wise, is_python, layers_of, linear, loss, norm, scores
 from simulator.world.model.layer import Layer, Tensor, Work
 from simulator.world.model.module import Module
 
@@ -59,6 +59,8 @@ class Sizes:
     """h, width of the residual stream."""
     query: int
     """q, all query heads."""
+    heads: int
+    """Of queries."""
     key_value: int
     """v, all key heads; as many elements are values."""
     wide: int
@@ -123,14 +125,19 @@ def matrix(name: str, shape: tuple[int, int], element_bytes: int, *, bias: bool,
 def head_norm(name: str, kind: str, size: int, width: int, element_bytes: int, *, bias: bool = False) -> Module:
     """A norm of heads of *size* elements, *width* elements in all; no residual is added here."""
     module = norm(name, kind, size, element_bytes, bias=bias)
-    traffic = 2.0 * width * element_bytes
-    return replace(module, forward=(Work("memory", traffic=traffic),), backward=(Work("memory", traffic=2 * traffic),))
+    moved = float(width * element_bytes)
+    forward, backward = (18 * moved, 40 * moved) if is_python(kind) else (2 * moved, 4 * moved)
+    return replace(
+        module,
+        forward=(Work("memory", traffic=forward, fused=2 * moved),),
+        backward=(Work("memory", traffic=backward, fused=3 * moved),),
+    )
 
 
 def attention(module: Module, sizes: Sizes, *, rotary: bool) -> Module:
     """Give *module*, which calls the projections, the work of attention itself, and of *rotary* positions."""
-    traffic = 2.0 * sizes.element_bytes * (sizes.query + sizes.key_value) if rotary else 0.0
-    forward, backward, _ = scores(sizes.sequence_length, sizes.query, traffic)
+    rotated = float(sizes.element_bytes * (sizes.query + sizes.key_value)) if rotary else 0.0
+    forward, backward, _ = scores(sizes.sequence_length, sizes.query, rotated, sizes.heads)
     seen = sizes.reach / sizes.sequence_length
     # a causal window of w tokens leaves s w - w w / 2 of the s s / 2 scores of a whole sequence
     part = 2 * seen - seen * seen
@@ -138,7 +145,7 @@ def attention(module: Module, sizes: Sizes, *, rotary: bool) -> Module:
 
 
 def _scaled(works: tuple[Work, ...], part: float) -> tuple[Work, ...]:
-    return tuple(replace(work, flop=work.flop * part) for work in works)
+    return tuple(replace(work, flop=work.flop * part, scores=work.scores * part) for work in works)
 
 
 def joint_attention(

@@ -62,6 +62,7 @@ def bert(config: BertConfig, sequence_length: int, element_bytes: int) -> Built:
     sizes = Sizes(
         hidden=hidden,
         query=hidden,
+        heads=config.num_attention_heads,
         key_value=hidden,
         wide=config.intermediate_size,
         sequence_length=sequence_length,

@@ -50,6 +50,7 @@ def bloom(config: BloomConfig, sequence_length: int, element_bytes: int) -> Buil
     sizes = Sizes(
         hidden=hidden,
         query=hidden,
+        heads=config.n_head,
         key_value=hidden,
         wide=4 * hidden,
         sequence_length=sequence_length,

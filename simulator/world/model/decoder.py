@@ -4,12 +4,16 @@ Notation: h width, q query width (heads x head size), v key/value width, f feed-
 s sequence length, W elements of a weight matrix.
 
 ============  ==================================================================================================
-matrices      2 W FLOP forward, 4 W backward (gradients of inputs and of weights)
+matrices      2 W FLOP forward, backward 2 W for gradients of inputs and 2 W for those of weights
 attention     scores and weighted sum: 4 s q FLOP per token, executed half because of the causal mask; backward
               recomputes the scores: 5 instead of 2 products (Dao 2023, arXiv:2307.08691, section 3.1)
 MFU           6 W + 12 s q, attention not halved (Chowdhery et al. 2022, arXiv:2204.02311, appendix B)
 memory        elements read and written by element-wise kernels: norm with residual addition 5 h, rotary positions
               2 (q + v), gated activation 5 f, plain activation 2 f, loss 2 V in both precisions; twice that backward
+unfused       RMS norms are Python in most models and work in full precision: 21 h forward, 46 h backward, one kernel
+              after the other (convert, square, mean, scale, convert, weight); rotary positions 6 (q + v) each way
+fused         by ``torch.compile`` or by hand: norm with residual addition 4 h forward, 5 h backward, gated activation
+              3 f and 5 f, rotary positions 2 (q + v) each way
 ============  ==================================================================================================
 """
 
@@ -18,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from simulator.world.model.layer import Layer, Tensor, Work
+from simulator.world.model.layer import Layer, Product, Tensor, Work
 from simulator.world.model.module import Module
 
-__all__ = ["Block", "element_wise", "embedding", "layers_of", "linear", "norm", "scores"]
+__all__ = ["Block", "element_wise", "embedding", "is_python", "layers_of", "linear", "moved", "norm", "scores"]
 
 FP32 = 4  # definition: bytes; the loss is computed on a copy of the logits in full precision
 
@@ -45,41 +49,80 @@ class Block:
 
 
 def linear(
-    name: str, shape: tuple[int, int], element_bytes: int, *, bias: int = 0, tied: Tensor | None = None
+    name: str,
+    shape: tuple[int, int],
+    element_bytes: int,
+    *,
+    bias: int = 0,
+    tied: Tensor | None = None,
+    inputs_first: bool = False,
 ) -> Module:
-    """A matrix product, with *bias* elements of bias; *tied* is the tensor it shares instead of having its own."""
+    """A matrix product.
+
+    Parameters
+    ----------
+    shape
+        Of the weight: outputs, inputs.
+    bias
+        Elements of bias.
+    tied
+        The tensor it shares instead of having its own.
+    inputs_first
+        The weight is stored the other way round.
+    """
     weight = tied or Tensor(f"{name}.weight", shape)
-    elements = float(shape[0] * shape[1])
-    read = element_bytes * elements
+    flop, read = 2.0 * shape[0] * shape[1], float(element_bytes * shape[0] * shape[1])
+    out, into = reversed(shape) if inputs_first else shape
     return Module(
         name=name,
         kind="Linear",
         parameters=(weight, Tensor(f"{name}.bias", (bias,))) if bias else (weight,),
-        forward=(Work("matrix", flop=2 * elements, constant_traffic=read),),
-        backward=(Work("matrix", flop=4 * elements, constant_traffic=2 * read),),
+        forward=(Work("matrix", flop=flop, constant_traffic=read, product=Product(n=out, k=into), result=out),),
+        backward=(
+            Work("matrix", flop=flop, constant_traffic=read, product=Product(n=into, k=out)),
+            Work("matrix", flop=flop, constant_traffic=read, product=Product(m=out, n=into)),
+        ),
     )
 
 
 def norm(name: str, kind: str, hidden: int, element_bytes: int, *, bias: bool) -> Module:
     """A normalisation with the addition of the residual that goes with it."""
     weight = Tensor(f"{name}.weight", (hidden,))
-    traffic = 5.0 * hidden * element_bytes
+    width = float(hidden * element_bytes)
+    forward, backward = (21.0, 46.0) if is_python(kind) else (5.0, 10.0)
     return Module(
         name=name,
         kind=kind,
         parameters=(weight, Tensor(f"{name}.bias", (hidden,))) if bias else (weight,),
-        forward=(Work("memory", traffic=traffic),),
-        backward=(Work("memory", traffic=2 * traffic),),
+        forward=(Work("memory", traffic=forward * width, fused=4 * width),),
+        backward=(Work("memory", traffic=backward * width, fused=5 * width),),
         normalises=True,
     )
 
 
-def element_wise(name: str, kind: str, traffic: float) -> Module:
-    """A module without parameters that moves *traffic* bytes per token; none at all if it is switched off."""
+def is_python(norm_kind: str) -> bool:
+    """Whether a norm is written in Python instead of being one of PyTorch's kernels: RMS norms are."""
+    return "RMS" in norm_kind or norm_kind.startswith("T5")
+
+
+def element_wise(name: str, kind: str, traffic: float, *, gated: bool = False) -> Module:
+    """A module without parameters that moves *traffic* bytes per token; none at all if it is switched off.
+
+    Parameters
+    ----------
+    gated
+        It multiplies with a second input, which can be fused.
+    """
     if not traffic:
         return Module(name=name, kind=kind)
-    forward, backward = (Work("memory", traffic=traffic),), (Work("memory", traffic=2 * traffic),)
+    forward, backward = moved(traffic, gated=gated)
     return Module(name=name, kind=kind, forward=forward, backward=backward)
+
+
+def moved(traffic: float, *, gated: bool = False) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
+    """Forward and backward work of element-wise kernels; one that multiplies with a second input can be fused."""
+    fused = (3 / 5 * traffic, traffic) if gated else (traffic, 2 * traffic)
+    return (Work("memory", traffic=traffic, fused=fused[0]),), (Work("memory", traffic=2 * traffic, fused=fused[1]),)
 
 
 def embedding(name: str, table: Tensor, hidden: int, element_bytes: int) -> Module:
@@ -95,17 +138,22 @@ def embedding(name: str, table: Tensor, hidden: int, element_bytes: int) -> Modu
     )
 
 
-def scores(sequence_length: int, query: int, traffic: float) -> tuple[tuple[Work, ...], tuple[Work, ...], float]:
+def scores(
+    sequence_length: int, query: int, rotated: float, heads: int = 0
+) -> tuple[tuple[Work, ...], tuple[Work, ...], float]:
     """Forward and backward work of attention itself, and its FLOP as MFU counts them.
 
     Parameters
     ----------
-    traffic
-        Bytes per token that element-wise kernels move before the scores [B].
+    rotated
+        Bytes per token of queries and keys that are rotated to their positions [B].
+    heads
+        Of queries.
     """
-    whole = 4.0 * sequence_length * query
-    forward = (Work("attention", flop=whole / 2), Work("memory", traffic=traffic))
-    backward = (Work("attention", flop=whole / 2 * 5 / 2), Work("memory", traffic=2 * traffic))
+    whole, elements = 4.0 * sequence_length * query, float(heads * sequence_length)
+    turn = Work("memory", traffic=6 * rotated, fused=2 * rotated)
+    forward = (Work("attention", flop=whole / 2, result=query, scores=elements), turn)
+    backward = (Work("attention", flop=whole / 2 * 5 / 2, scores=elements), turn)
     return forward, backward, 3 * whole
 
 
@@ -146,14 +194,27 @@ def _layer(block: Block, taken: set[str]) -> Layer:
 
 
 def _sum(works: Iterable[Work]) -> tuple[Work, ...]:
-    """One piece of work of each kind."""
+    """Matrix products one by one, and one piece of work of each other kind."""
     total: dict[str, Work] = {}
+    products = []
     for work in works:
-        so_far = total.get(work.kind, Work(work.kind))
-        total[work.kind] = Work(
-            work.kind,
-            flop=so_far.flop + work.flop,
-            traffic=so_far.traffic + work.traffic,
-            constant_traffic=so_far.constant_traffic + work.constant_traffic,
-        )
-    return tuple(total.values())
+        if work.product:
+            products.append(work)
+        else:
+            total[work.kind] = _added(total[work.kind], work) if work.kind in total else work
+    return (*products, *total.values())
+
+
+def _added(one: Work, other: Work) -> Work:
+    fused = None
+    if one.fused is not None or other.fused is not None:
+        fused = sum(work.traffic if work.fused is None else work.fused for work in (one, other))
+    return Work(
+        one.kind,
+        flop=one.flop + other.flop,
+        traffic=one.traffic + other.traffic,
+        constant_traffic=one.constant_traffic + other.constant_traffic,
+        fused=fused,
+        result=one.result + other.result,
+        scores=one.scores + other.scores,
+    )

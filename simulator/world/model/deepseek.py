@@ -83,6 +83,7 @@ def deepseek_v3(config: DeepseekV3Config, sequence_length: int, element_bytes: i
     sizes = Sizes(
         hidden=config.hidden_size,
         query=config.query,
+        heads=config.num_attention_heads,
         key_value=config.value,
         wide=config.intermediate_size,
         sequence_length=sequence_length,
@@ -137,10 +138,13 @@ def _attention(config: DeepseekV3Config, name: str, sizes: Sizes) -> Module:
         kind="DeepseekV3Attention",
         children=parts,
         calls=parts,
-        forward=(Work("attention", flop=length * (config.query + config.value)), Work("memory", traffic=traffic)),
+        forward=(
+            Work("attention", flop=length * (config.query + config.value), result=config.value, scores=length * heads),
+            Work("memory", traffic=3 * traffic, fused=traffic),
+        ),
         backward=(
-            Work("attention", flop=length * (3 * config.query + 2 * config.value)),
-            Work("memory", traffic=2 * traffic),
+            Work("attention", flop=length * (3 * config.query + 2 * config.value), scores=length * heads),
+            Work("memory", traffic=3 * traffic, fused=traffic),
         ),
     )
 

@@ -25,7 +25,9 @@ def attends(module: Module, keys: int, query: int) -> Module:
     320.0
     """
     flop = 4.0 * keys * query
-    return replace(module, forward=(Work("attention", flop=flop),), backward=(Work("attention", flop=flop * 5 / 2),))
+    return replace(
+        module, forward=(Work("attention", flop=flop, result=query),), backward=(Work("attention", flop=flop * 5 / 2),)
+    )
 
 
 def per_token(module: Module, vectors: float) -> Module:
@@ -42,4 +44,15 @@ def per_token(module: Module, vectors: float) -> Module:
 
 
 def _times(works: tuple[Work, ...], vectors: float) -> tuple[Work, ...]:
-    return tuple(replace(work, flop=work.flop * vectors, traffic=work.traffic * vectors) for work in works)
+    return tuple(
+        replace(
+            work,
+            flop=work.flop * vectors,
+            traffic=work.traffic * vectors,
+            fused=None if work.fused is None else work.fused * vectors,
+            scores=work.scores * vectors,
+            result=work.result * vectors,
+            product=work.product and replace(work.product, per_token=work.product.per_token * vectors),
+        )
+        for work in works
+    )

@@ -107,6 +107,7 @@ def _sizes(config: FalconConfig, sequence_length: int, element_bytes: int) -> Si
     return Sizes(
         hidden=hidden,
         query=hidden,
+        heads=heads,
         key_value=size * pairs,
         wide=config.ffn_hidden_size or 4 * hidden,
         sequence_length=sequence_length,

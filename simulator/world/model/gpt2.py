@@ -67,6 +67,7 @@ def gpt2(config: GPT2Config, sequence_length: int, element_bytes: int) -> Built:
     sizes = Sizes(
         hidden=hidden,
         query=hidden,
+        heads=config.n_head,
         key_value=hidden,
         wide=config.wide,
         sequence_length=sequence_length,
@@ -106,10 +107,12 @@ def _block(config: GPT2Config, index: int, sequence_length: int, width: int) -> 
 def _attention(config: GPT2Config, name: str, sequence_length: int, width: int) -> Module:
     hidden = config.n_embd
     # Conv1D stores its weight with inputs first
-    joint = replace(linear(f"{name}.c_attn", (hidden, 3 * hidden), width, bias=3 * hidden), kind="Conv1D")
-    out = replace(linear(f"{name}.c_proj", (hidden, hidden), width, bias=hidden), kind="Conv1D")
+    joint = replace(
+        linear(f"{name}.c_attn", (hidden, 3 * hidden), width, bias=3 * hidden, inputs_first=True), kind="Conv1D"
+    )
+    out = replace(linear(f"{name}.c_proj", (hidden, hidden), width, bias=hidden, inputs_first=True), kind="Conv1D")
     dropouts = [element_wise(f"{name}.{which}", "Dropout", 0.0) for which in ("attn_dropout", "resid_dropout")]
-    forward, backward, _ = scores(sequence_length, hidden, 0.0)
+    forward, backward, _ = scores(sequence_length, hidden, 0.0, config.n_head)
     return Module(
         name=name,
         kind="GPT2Attention",
@@ -122,8 +125,8 @@ def _attention(config: GPT2Config, name: str, sequence_length: int, width: int) 
 
 def _mlp(config: GPT2Config, name: str, width: int) -> Module:
     hidden, wide = config.n_embd, config.wide
-    up = replace(linear(f"{name}.c_fc", (hidden, wide), width, bias=wide), kind="Conv1D")
-    down = replace(linear(f"{name}.c_proj", (wide, hidden), width, bias=hidden), kind="Conv1D")
+    up = replace(linear(f"{name}.c_fc", (hidden, wide), width, bias=wide, inputs_first=True), kind="Conv1D")
+    down = replace(linear(f"{name}.c_proj", (wide, hidden), width, bias=hidden, inputs_first=True), kind="Conv1D")
     activation = element_wise(f"{name}.act", "NewGELUActivation", 2.0 * wide * width)
     dropout = element_wise(f"{name}.dropout", "Dropout", 0.0)
     return Module(

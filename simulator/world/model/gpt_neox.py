@@ -53,6 +53,7 @@ def gpt_neox(config: GPTNeoXConfig, sequence_length: int, element_bytes: int) ->
     sizes = Sizes(
         hidden=hidden,
         query=hidden,
+        heads=config.num_attention_heads,
         key_value=hidden,
         wide=config.intermediate_size,
         sequence_length=sequence_length,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-__all__ = ["Layer", "Tensor", "Work"]
+__all__ = ["Layer", "Product", "Tensor", "Work"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,19 @@ class Tensor:
         return prod(self.shape)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """Shape of a matrix product, m x k times k x n; None stands for the tokens of a micro-batch."""
+
+    m: int | None = None
+    n: int | None = None
+    k: int | None = None
+    count: int = 1
+    """Products alike, among which the tokens are shared out."""
+    per_token: float = 1.0
+    """Vectors per token."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """What one kind of kernel has to do for one token."""
@@ -40,6 +53,14 @@ class Work:
     """Memory read and written, per token [B]."""
     constant_traffic: float = 0.0
     """Memory read and written whatever the number of tokens [B]."""
+    fused: float | None = None
+    """``traffic`` where neighbouring element-wise kernels are fused; None: the same."""
+    product: Product | None = None
+    """Of a matrix product; None: large enough for every multiprocessor."""
+    result: float = 0.0
+    """Elements of its result that can be kept instead of computing them again, per token."""
+    scores: float = 0.0
+    """Of attention to all tokens behind a mask: elements of its matrix of scores, per token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,6 +145,7 @@ def _sizes(config: LlamaConfig, sequence_length: int, element_bytes: int) -> Siz
     return Sizes(
         hidden=config.hidden_size,
         query=size * heads,
+        heads=heads,
         key_value=size * pairs,
         wide=config.intermediate_size,
         sequence_length=sequence_length,
@@ -236,7 +237,7 @@ def gated_feed_forward(name: str, sizes: Sizes, style: Style) -> Module:
     gate = matrix(f"{name}.gate_proj", (wide, hidden), width, bias=style.mlp_bias)
     up = matrix(f"{name}.up_proj", (wide, hidden), width, bias=style.mlp_bias)
     down = matrix(f"{name}.down_proj", (hidden, wide), width, bias=style.mlp_bias)
-    act = element_wise(f"{name}.act_fn", style.activation, 5.0 * wide * width)
+    act = element_wise(f"{name}.act_fn", style.activation, 5.0 * wide * width, gated=True)
     kind = f"{style.prefix}MLP"
     return Module(name=name, kind=kind, children=(gate, up, down, act), calls=(gate, act, up, down))
 

@@ -26,9 +26,9 @@ from simulator.world.model.assembly import (
     stack,
     unit,
 )
-from simulator.world.model.decoder import embedding, norm
+from simulator.world.model.decoder import embedding, moved, norm
 from simulator.world.model.family import Reader, family
-from simulator.world.model.layer import Tensor, Work
+from simulator.world.model.layer import Tensor
 from simulator.world.model.module import Module
 
 __all__ = ["READERS", "MegatronConfig", "megatron"]
@@ -105,6 +105,7 @@ def _sizes(config: MegatronConfig, sequence_length: int, element_bytes: int) -> 
     return Sizes(
         hidden=config.hidden_size,
         query=size * heads,
+        heads=heads,
         key_value=size * pairs,
         wide=config.wide,
         sequence_length=sequence_length,
@@ -138,14 +139,14 @@ def _mlp(config: MegatronConfig, name: str, sizes: Sizes) -> Module:
     rows = 2 * wide if config.swiglu else wide
     up = matrix(f"{name}.linear_fc1", (rows, hidden), width, bias=bias, kind="ColumnParallelLinear")
     down = matrix(f"{name}.linear_fc2", (hidden, wide), width, bias=bias, kind="RowParallelLinear")
-    traffic = (5.0 if config.swiglu else 2.0) * wide * width
+    forward, backward = moved((5.0 if config.swiglu else 2.0) * wide * width, gated=config.swiglu)
     return Module(
         name=name,
         kind="MLP",
         children=(up, down),
         calls=(up, down),
-        forward=(Work("memory", traffic=traffic),),
-        backward=(Work("memory", traffic=2 * traffic),),
+        forward=forward,
+        backward=backward,
     )
 
 

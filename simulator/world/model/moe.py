@@ -28,7 +28,7 @@ from simulator.world.document import convert
 from simulator.world.model.assembly import Built, Sizes, kept, matrix
 from simulator.world.model.decoder import FP32, element_wise, norm
 from simulator.world.model.family import NOTHING, Reader, family
-from simulator.world.model.layer import Tensor, Work
+from simulator.world.model.layer import Product, Tensor, Work
 from simulator.world.model.llama import LlamaConfig
 from simulator.world.model.module import Module
 
@@ -107,21 +107,49 @@ def bank(
         Class of the activation function; None where it is no module.
     """
     hidden, wide, width = sizes.hidden, experts.wide, sizes.element_bytes
-    product = 3.0 * hidden * wide
-    read = width * experts.count * product
     moved = width * (7.0 * experts.chosen + 1) * hidden
     activated = 5.0 * width * experts.chosen * wide
-    act = () if activation is None else (element_wise(f"{name}.act_fn", activation, activated),)
+    act = () if activation is None else (element_wise(f"{name}.act_fn", activation, activated, gated=True),)
     moved += 0.0 if act else activated
-    flop = 2 * experts.chosen * product
     return Module(
         name=name,
         kind=kind,
         parameters=tensors or _tensors(name, hidden, experts),
         children=act,
         calls=act,
-        forward=(Work("matrix", flop=flop, constant_traffic=read), Work("memory", traffic=moved)),
-        backward=(Work("matrix", flop=2 * flop, constant_traffic=2 * read), Work("memory", traffic=2 * moved)),
+        forward=(*_products(hidden, experts, width), Work("memory", traffic=moved)),
+        backward=(*_gradients(hidden, experts, width), Work("memory", traffic=2 * moved)),
+    )
+
+
+def _shapes(hidden: int, experts: Experts) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Outputs and inputs of the two products of an expert: gate and up together, down."""
+    return (2 * experts.wide, hidden), (hidden, experts.wide)
+
+
+def _products(hidden: int, experts: Experts, width: int) -> tuple[Work, ...]:
+    return tuple(_product(experts, width, out, into) for out, into in _shapes(hidden, experts))
+
+
+def _gradients(hidden: int, experts: Experts, width: int) -> tuple[Work, ...]:
+    """Of inputs, and of weights."""
+    shapes = _shapes(hidden, experts)
+    of_inputs = (_product(experts, width, into, out) for out, into in shapes)
+    of_weights = (
+        replace(work, product=Product(m=out, n=into, count=experts.count, per_token=experts.chosen))
+        for work, (out, into) in zip(_products(hidden, experts, width), shapes, strict=True)
+    )
+    return (*of_inputs, *of_weights)
+
+
+def _product(experts: Experts, width: int, out: int, into: int) -> Work:
+    """Tokens times *into* x *out* weights, in all experts."""
+    return Work(
+        "matrix",
+        flop=2.0 * experts.chosen * out * into,
+        constant_traffic=float(width * experts.count * out * into),
+        product=Product(n=out, k=into, count=experts.count, per_token=experts.chosen),
+        result=experts.chosen * out,
     )
 
 

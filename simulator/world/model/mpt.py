@@ -121,6 +121,7 @@ def _sizes(config: MptConfig, sequence_length: int, element_bytes: int) -> Sizes
     return Sizes(
         hidden=hidden,
         query=hidden,
+        heads=heads,
         key_value=head_size(hidden, heads, "n_heads") * pairs,
         wide=config.ffn_config.ffn_hidden_size or int(config.expansion_ratio * hidden),
         sequence_length=sequence_length,

@@ -53,6 +53,7 @@ def nanogpt(config: NanoGPTConfig, sequence_length: int, element_bytes: int) -> 
     sizes = Sizes(
         hidden=hidden,
         query=hidden,
+        heads=config.n_head,
         key_value=hidden,
         wide=4 * hidden,
         sequence_length=sequence_length,

@@ -104,6 +104,7 @@ def nemotron_h(config: NemotronHConfig, sequence_length: int, element_bytes: int
     sizes = Sizes(
         hidden=hidden,
         query=config.head_dim * config.num_attention_heads,
+        heads=config.num_attention_heads,
         key_value=config.head_dim * config.num_key_value_heads,
         wide=config.intermediate_size,
         sequence_length=sequence_length,

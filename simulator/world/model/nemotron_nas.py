@@ -95,6 +95,7 @@ def _sizes(config: NemotronNasConfig, index: int, sequence_length: int, element_
     return Sizes(
         hidden=config.hidden_size,
         query=config.hidden_size if attends else 0,
+        heads=heads if attends else 0,
         key_value=size * (heads // shared) if attends and shared else 0,
         wide=_wide(mult, config.hidden_size) if feeds and mult else 0,
         sequence_length=sequence_length,

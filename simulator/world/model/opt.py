@@ -63,6 +63,7 @@ def opt(config: OPTConfig, sequence_length: int, element_bytes: int) -> Built:
     sizes = Sizes(
         hidden=config.hidden_size,
         query=config.hidden_size,
+        heads=config.num_attention_heads,
         key_value=config.hidden_size,
         wide=config.ffn_dim,
         sequence_length=sequence_length,

@@ -77,6 +77,7 @@ def _sizes(config: PhiConfig, sequence_length: int, element_bytes: int) -> Sizes
     return Sizes(
         hidden=config.hidden_size,
         query=config.hidden_size,
+        heads=heads,
         key_value=size * pairs,
         wide=config.intermediate_size or 4 * config.hidden_size,
         sequence_length=sequence_length,

@@ -48,7 +48,7 @@ def _feed_forward(name: str, sizes: Sizes) -> Module:
     hidden, wide, width = sizes.hidden, sizes.wide, sizes.element_bytes
     both = matrix(f"{name}.gate_up_proj", (2 * wide, hidden), width, bias=False)
     down = matrix(f"{name}.down_proj", (hidden, wide), width, bias=False)
-    act = element_wise(f"{name}.activation_fn", "SiLUActivation", 5.0 * wide * width)
+    act = element_wise(f"{name}.activation_fn", "SiLUActivation", 5.0 * wide * width, gated=True)
     return Module(name=name, kind="Phi3MLP", children=(both, down, act), calls=(both, act, down))
 
 

@@ -25,9 +25,9 @@ from simulator.world.model.assembly import (
     stack,
     unit,
 )
-from simulator.world.model.decoder import embedding, norm
+from simulator.world.model.decoder import embedding, moved, norm
 from simulator.world.model.family import Reader, family
-from simulator.world.model.layer import Tensor, Work
+from simulator.world.model.layer import Tensor
 from simulator.world.model.module import Module
 
 __all__ = ["READERS", "QwenConfig", "qwen"]
@@ -75,6 +75,7 @@ def _sizes(config: QwenConfig, sequence_length: int, element_bytes: int) -> Size
     return Sizes(
         hidden=config.hidden_size,
         query=width,
+        heads=heads,
         key_value=width,
         wide=doubled // 2,
         sequence_length=sequence_length,
@@ -103,14 +104,14 @@ def _feed_forward(name: str, sizes: Sizes, *, bias: bool) -> Module:
     hidden, wide, width = sizes.hidden, sizes.wide, sizes.element_bytes
     first, second = (matrix(f"{name}.{which}", (wide, hidden), width, bias=bias) for which in ("w1", "w2"))
     last = matrix(f"{name}.c_proj", (hidden, wide), width, bias=bias)
-    traffic = 5.0 * wide * width
+    forward, backward = moved(5.0 * wide * width, gated=True)
     return Module(
         name=name,
         kind="QWenMLP",
         children=(first, second, last),
         calls=(first, second, last),
-        forward=(Work("memory", traffic=traffic),),
-        backward=(Work("memory", traffic=2 * traffic),),
+        forward=forward,
+        backward=backward,
     )
 
 

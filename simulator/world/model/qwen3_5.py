@@ -117,6 +117,7 @@ def qwen3_5(config: Qwen35Config, sequence_length: int, element_bytes: int) -> B
     sizes = Sizes(
         hidden=text.hidden_size,
         query=text.head_dim * text.num_attention_heads,
+        heads=text.num_attention_heads,
         key_value=text.head_dim * text.num_key_value_heads,
         wide=text.intermediate_size,
         sequence_length=sequence_length,

@@ -65,6 +65,7 @@ def tower(config: VisionConfig, sequence_length: int, element_bytes: int) -> tup
     sizes = Sizes(
         hidden=config.hidden_size,
         query=config.hidden_size,
+        heads=config.num_heads,
         key_value=config.hidden_size,
         wide=config.intermediate_size,
         sequence_length=patches,

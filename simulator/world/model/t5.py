@@ -58,6 +58,7 @@ def t5(config: T5Config, sequence_length: int, element_bytes: int) -> Built:
     sizes = Sizes(
         hidden=config.d_model,
         query=inner,
+        heads=config.num_heads,
         key_value=inner,
         wide=config.d_ff,
         sequence_length=sequence_length,
@@ -166,7 +167,7 @@ def _feed_forward(config: T5Config, name: str, sizes: Sizes) -> Module:
     ]
     down = matrix(f"{name}.wo", (hidden, wide), width, bias=False)
     drop = element_wise(f"{name}.dropout", "Dropout", 0.0)
-    act = element_wise(f"{name}.act", kind, (5.0 if config.is_gated else 2.0) * wide * width)
+    act = element_wise(f"{name}.act", kind, (5.0 if config.is_gated else 2.0) * wide * width, gated=config.is_gated)
     return Module(
         name=name,
         kind="T5DenseGatedActDense" if config.is_gated else "T5DenseActDense",

@@ -26,9 +26,9 @@ from simulator.world.model.assembly import (
     stack,
     unit,
 )
-from simulator.world.model.decoder import embedding, norm
+from simulator.world.model.decoder import embedding, moved, norm
 from simulator.world.model.family import Reader, family
-from simulator.world.model.layer import Tensor, Work
+from simulator.world.model.layer import Tensor
 from simulator.world.model.module import Module
 
 __all__ = ["READERS", "TorchtitanConfig", "torchtitan"]
@@ -81,6 +81,7 @@ def _sizes(config: TorchtitanConfig, sequence_length: int, element_bytes: int) -
     return Sizes(
         hidden=config.dim,
         query=config.dim,
+        heads=config.n_heads,
         key_value=head_size(config.dim, config.n_heads, "n_heads") * pairs,
         wide=config.wide,
         sequence_length=sequence_length,
@@ -112,14 +113,14 @@ def _feed_forward(name: str, sizes: Sizes) -> Module:
     gate = matrix(f"{name}.w1", (wide, hidden), width, bias=False)
     down = matrix(f"{name}.w2", (hidden, wide), width, bias=False)
     up = matrix(f"{name}.w3", (wide, hidden), width, bias=False)
-    traffic = 5.0 * wide * width
+    forward, backward = moved(5.0 * wide * width, gated=True)
     return Module(
         name=name,
         kind="FeedForward",
         children=(gate, down, up),
         calls=(gate, up, down),
-        forward=(Work("memory", traffic=traffic),),
-        backward=(Work("memory", traffic=2 * traffic),),
+        forward=forward,
+        backward=backward,
     )
 
 

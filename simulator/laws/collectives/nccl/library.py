@@ -30,6 +30,13 @@ __all__ = ["NcclCollectives", "NcclDirect"]
 OVERHEAD: Final[dict[Protocol, float]] = {"ll": 2.0, "ll128": 128 / 120, "simple": 1.0}
 """Bytes on the wire per byte of data: LL sends a flag with every 4 bytes, LL128 one of 8 with every 120."""
 
+COPIES: Final[Mapping[CollectiveKind, float]] = {
+    "all_gather": 2.0, "broadcast": 2.0, "all_to_all": 2.0, "reduce_scatter": 3.0, "reduce": 3.0, "all_reduce": 2.5,
+}  # fmt: skip
+"""Bytes that a rank reads and writes per byte that it sends: a copy 2, a reduction 3, an all-reduce half of each."""
+DOUBLED: Final = 2
+"""Channels in the end per channel of the search (``ncclTopoPostset`` connects each ring twice)."""
+
 LARGEST_ALLOWED_GUESS = 64 * 2**20
 """NCCL's tuner overrates LL128 between hosts; larger messages take Simple there [B]."""
 
@@ -64,6 +71,8 @@ class NcclCollectives(AbstractAlgorithm):
                 kernel=taken.kernel,
                 local=0.0 if collective.in_place and collective.kind == "all_gather" else taken.local,
                 overhead=OVERHEAD[chosen.protocol],
+                channels=DOUBLED * system.graphs[chosen.algorithm].channels,
+                copies=COPIES[collective.kind],
                 algorithm=chosen.algorithm,
                 protocol=chosen.protocol,
             )
@@ -141,6 +150,8 @@ class NcclDirect(AbstractAlgorithm):
                 latency=latency,
                 local=own / measured.direct_copy.value,
                 overhead=OVERHEAD[protocol] * lost,
+                channels=DOUBLED * system.graphs["ring"].channels,
+                copies=COPIES["all_to_all"],
                 algorithm="p2p",
                 protocol=protocol,
             )

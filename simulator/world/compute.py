@@ -1,0 +1,63 @@
+"""How kernels are chosen and how fast they run: the ``compute`` section of a scenario."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from simulator.units import FlopRate
+from simulator.world.document import Section
+
+__all__ = ["Attention", "Compute", "ComputeSection", "asked_compute"]
+
+Attention = Literal["flash", "sdpa", "naive"]
+"""``sdpa`` is PyTorch's fused attention, the same algorithm as FlashAttention's."""
+
+
+class ComputeSection(Section):
+    """``compute``: the kernels, and measured rates that replace the roofline."""
+
+    stack: str | None = None
+    """Efficiencies measured with a software stack: a file of ``topologies/stacks``."""
+    achieved: FlopRate | None = None
+    """FLOP/s of the whole computation, matrix products and all; then nothing else takes time."""
+    overlap_slowdown: Annotated[float, Meta(ge=1)] | Literal["channels"] | None = None
+    """How many times longer kernels take while their rank communicates; ``channels`` reckons it."""
+    compile: bool = False
+    """Element-wise kernels are fused, by ``torch.compile`` or by hand."""
+    attention: Attention = "flash"
+    matrix_precision: Literal["fp8"] | None = None
+    """Of matrix products in blocks, if it is not that of training."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compute:
+    """What kernels run, and how they are timed."""
+
+    precision: str
+    """Of training: bf16, fp16 or fp32."""
+    achieved: float | None = None
+    """Measured rate instead of the roofline [FLOP/s]."""
+    overlap_slowdown: float | None = None
+    """How many times longer kernels take while their rank communicates; None: what channels and traffic make of it."""
+    compiled: bool = False
+    attention: Attention = "flash"
+    matrix_precision: str | None = None
+    """Of matrix products in blocks; None: as training."""
+
+
+def asked_compute(section: ComputeSection, precision: str) -> Compute:
+    """Resolve *section*."""
+    slowdown = section.overlap_slowdown
+    if slowdown is None and section.achieved is not None:
+        slowdown = 1.0  # a rate measured over a whole job contains it
+    return Compute(
+        precision=precision,
+        achieved=None if section.achieved is None else float(section.achieved),
+        overlap_slowdown=None if slowdown == "channels" else slowdown,
+        compiled=section.compile,
+        attention=section.attention,
+        matrix_precision=section.matrix_precision,
+    )
