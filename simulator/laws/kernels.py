@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 from simulator.errors import UnknownNameError
 from simulator.laws.tiles import utilisation
 from simulator.world.catalog import Accelerator, Number, Tiles, tiles
-from simulator.world.compute import Compute
+from simulator.world.compute import Compute, ElementWise
 from simulator.world.model.layer import Layer, Product, Work
 
 __all__ = ["Kernel", "Rates", "Spent", "activation_bytes", "kernel_time", "rates"]
@@ -89,8 +89,7 @@ class Rates:
     multiprocessors: float = 0.0
     """0 where a measured rate contains the shapes of products."""
     tiles: Tiles | None = None
-    fused: bool = False
-    """Element-wise kernels are fused."""
+    element_wise: ElementWise = "kernels"
     scores: bool = False
     """Attention moves its scores through memory."""
 
@@ -106,18 +105,18 @@ def rates(accelerator: Accelerator, compute: Compute) -> Rates:
     if compute.achieved is not None:
         return Rates(flop=dict.fromkeys(("matrix", "attention"), compute.achieved), memory=float("inf"), numbers={})
     part, peak = accelerator, _peak(accelerator, compute.precision, "training.precision")
-    sustained = 1.0 if part.sustained is None else part.sustained.value
-    memory = (part.memory_bandwidth, part.memory_efficiency)
+    moving = (compute.element_wise == "compiled" and part.fused_efficiency) or part.memory_efficiency
+    memory = (part.memory_bandwidth, moving)
     flop = {
-        "matrix": peak.value * part.matrix_efficiency.value * sustained,
-        "attention": peak.value * part.attention_efficiency.value * sustained,
+        "matrix": peak.value * part.matrix_efficiency.value,
+        "attention": peak.value * part.attention_efficiency.value,
     }
     if compute.matrix_precision is not None:
         narrow = _peak(part, compute.matrix_precision, "compute.matrix_precision")
-        flop["narrow"] = narrow.value * (part.narrow_efficiency or part.matrix_efficiency).value * sustained
+        flop["narrow"] = narrow.value * (part.narrow_efficiency or part.matrix_efficiency).value
     return Rates(
         flop=flop,
-        memory=part.memory_bandwidth.value * part.memory_efficiency.value,
+        memory=part.memory_bandwidth.value * moving.value,
         numbers={
             "matrix": (peak, part.matrix_efficiency, *memory),
             "attention": (peak, part.attention_efficiency),
@@ -125,7 +124,7 @@ def rates(accelerator: Accelerator, compute: Compute) -> Rates:
         },
         multiprocessors=part.multiprocessors.value,
         tiles=tiles(),
-        fused=compute.compiled,
+        element_wise=compute.element_wise,
         scores=compute.attention == "naive",
     )
 
@@ -154,11 +153,16 @@ def _time(work: Work, kernel: Kernel, at: Rates) -> Spent:
     if at.scores and work.scores:
         return _unfused(work, kernel, at)
     arithmetic = work.flop * kernel.tokens / _rate(work, kernel, at) if work.flop else 0.0
-    traffic = work.fused if at.fused and work.fused is not None else work.traffic
-    movement = (traffic * kernel.tokens + work.constant_traffic) / at.memory
+    movement = (_traffic(work, at) * kernel.tokens + work.constant_traffic) / at.memory
     if not _is_narrow(work, kernel, at):
         return Spent(arithmetic, 0.0) if arithmetic >= movement else Spent(0.0, movement)
     return Spent(arithmetic, _conversion(work, kernel) / at.memory)
+
+
+def _traffic(work: Work, at: Rates) -> float:
+    """Of a token [B]."""
+    other = {"python": work.python, "kernels": None, "compiled": work.fused}[at.element_wise]
+    return work.traffic if other is None else other
 
 
 def _rate(work: Work, kernel: Kernel, at: Rates) -> float:

@@ -13,7 +13,7 @@ from simulator.world.topology.cluster import DEVICE, Cluster, LinkKind, load_clu
 
 __all__ = [
     "card_link", "cluster_called", "devices", "has_slots", "host_bandwidth", "hosts_of_cards", "model_of", "models",
-    "names", "pcie_part", "ways_out",
+    "names", "pcie_part", "sxm_part", "ways_out",
 ]  # fmt: skip
 
 _PCIE: Final = {"volta": 15.75e9, "ampere": 31.5e9, "ada": 31.5e9}
@@ -56,6 +56,11 @@ def models() -> Iterable[str]:
 def pcie_part(model: str) -> str | None:
     """Part of *model* that is a PCIe card, where there are both."""
     return next((part for part in _parts() if model_of(part) == model and "-pcie-" in part), None)
+
+
+def sxm_part(model: str, memory: float) -> str | None:
+    """Part of *model* that is a module with so much *memory* [B], if there is one."""
+    return next((part for part in _parts() if part == f"{model}-sxm-{memory / 1e9:.0f}gb"), None)
 
 
 def devices(name: str) -> int:

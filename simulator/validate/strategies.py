@@ -17,7 +17,7 @@ __all__ = ["variant_of"]
 NOT_MODELLED = (
     (r"offload|infinity|nvme", "offload is not modelled"),
     (r"\b(tp|pp|cp|sp|ep)\s*=?\s*[2-9]|tensor|pipeline|megatron|3d|\bpp\b|\btp\b|\bcp\b", "more than data parallelism"),
-    (r"float8|fp8|mxfp", "8-bit matrix products are not modelled"),
+    (r"mxfp|nvfp4|fp4", "matrix products of fewer than 8 bits"),
     (r"gemini|maxtext|colossal|mics|jax", "a framework that is not modelled"),
 )
 """Words that name what no schedule does."""

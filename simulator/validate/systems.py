@@ -30,6 +30,7 @@ from simulator.validate.clusters import (
     models,
     names,
     pcie_part,
+    sxm_part,
     ways_out,
 )
 from simulator.world.measurements.collectives import Measurement
@@ -251,9 +252,13 @@ def _tells_network(name: str, said: _Said) -> bool:
 
 
 def _part(name: str, said: _Said) -> str | None:
-    """Part to put into the host's slots, where it is described with another."""
-    part = pcie_part(said.model)
-    return part if said.pcie and part != cluster_called(name).accelerator.name else None
+    """Part to put into the host's slots, where it is described with another card or another memory."""
+    described = cluster_called(name).accelerator
+    if said.pcie:
+        part = pcie_part(said.model)
+    else:
+        part = None if said.memory in (None, described.memory.value) else sxm_part(said.model, said.memory)
+    return part if part != described.name else None
 
 
 def _factor(name: str, stated: float | None, trays: float) -> float:

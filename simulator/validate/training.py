@@ -13,6 +13,7 @@ the embedding (torchtitan); HFU adds the forward pass that checkpointing repeats
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -45,6 +46,9 @@ PEAKS: Final[Mapping[str, float]] = {
 
 VOCABULARY: Final = 51200
 """Of GPT-2, padded as Megatron does, where a row does not state it: in a large model below 1 % of the parameters."""
+
+SHARE: Final = 1 / 3
+"""Of the blocks that are checkpointed where a source says no more than "selective"."""
 
 CLOSE: Final = 0.02
 """A model may differ by so much from the stated number of parameters."""
@@ -105,13 +109,38 @@ def _content(run: Run, found: Place) -> dict[str, Any]:
         "training": {
             "micro_batch": run.micro_batch,
             "gradient_accumulation": run.accumulation,
-            "activation_checkpointing": "full" if run.checkpointing.startswith("full") else "none",
+            **_checkpointing(run),
             "precision": "fp16" if "fp16" in run.precision or "V100" in run.gpu else "bf16",
         },
         "topology": _topology(found),
-        "compute": {"stack": STACK},
+        "compute": {"stack": STACK, "element_wise": _element_wise(run), **_narrow(run)},
         "variants": [variant],
     }
+
+
+def _checkpointing(run: Run) -> dict[str, Any]:
+    if run.checkpointing.startswith("full"):
+        return {"activation_checkpointing": "full"}
+    if not run.checkpointing.startswith("selective"):
+        return {}
+    if "per-op" in run.checkpointing:
+        return {"activation_checkpointing": "selective"}
+    return {"activation_checkpointing": "full", "checkpointed_share": SHARE}
+
+
+def _element_wise(run: Run) -> str:
+    said = run.strategy.lower()
+    if "compile" in said and "no compile" not in said:
+        return "compiled"
+    return "kernels" if "InternEvo" in run.source else "python"
+
+
+def _narrow(run: Run) -> dict[str, Any]:
+    return {"matrix_precision": "fp8"} if _is_narrow(run) else {}
+
+
+def _is_narrow(run: Run) -> bool:
+    return bool(re.search(r"fp8|float8", f"{run.precision} {run.strategy}".lower()))
 
 
 def _place(run: Run) -> Place:
@@ -198,7 +227,7 @@ def _hardware(run: Run) -> float:
 def _peak(run: Run) -> float:
     for name, peak in PEAKS.items():
         if name in run.gpu:
-            return peak
+            return 2 * peak if _is_narrow(run) else peak
     raise InputError("the peak that the source divides by is not known")
 
 

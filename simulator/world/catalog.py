@@ -119,8 +119,8 @@ class Accelerator:
     """Fraction of the peak bandwidth that element-wise kernels reach."""
     narrow_efficiency: Number | None = None
     """Fraction of the peak that matrix products in 8 bits reach; None: that of others."""
-    sustained: Number | None = None
-    """Matrix rate under a cap on power over that without; None: not capped."""
+    fused_efficiency: Number | None = None
+    """``memory_efficiency`` of compiled kernels; None: the same."""
 
     def numbers(self) -> tuple[Number, ...]:
         """Every number of the part."""
@@ -132,7 +132,7 @@ class Accelerator:
             self.matrix_efficiency,
             self.attention_efficiency,
             self.memory_efficiency,
-            *(item for item in (self.narrow_efficiency, self.sustained) if item is not None),
+            *(item for item in (self.narrow_efficiency, self.fused_efficiency) if item is not None),
         )
 
 
@@ -277,7 +277,6 @@ class AcceleratorSection(Section):
     attention_efficiency: dict[str, Any]
     memory_efficiency: dict[str, Any]
     narrow_efficiency: dict[str, Any] | None = None
-    sustained: dict[str, Any] | None = None
 
 
 @cache
@@ -298,6 +297,7 @@ def accelerator(name: str) -> Accelerator:
 
 def _accelerator(name: str, path: Path) -> Accelerator:
     section = convert(read_mapping(path), AcceleratorSection, path)
+    narrow = section.narrow_efficiency
 
     def read(raw: object, unit: str, key: str) -> Number:
         return number(raw, unit, f"{name}.{key}", path)
@@ -314,9 +314,5 @@ def _accelerator(name: str, path: Path) -> Accelerator:
         matrix_efficiency=read(section.matrix_efficiency, "", "matrix_efficiency"),
         attention_efficiency=read(section.attention_efficiency, "", "attention_efficiency"),
         memory_efficiency=read(section.memory_efficiency, "", "memory_efficiency"),
-        **{
-            key: read(raw, "", key)
-            for key in ("narrow_efficiency", "sustained")
-            if (raw := getattr(section, key)) is not None
-        },
+        narrow_efficiency=None if narrow is None else read(narrow, "", "narrow_efficiency"),
     )

@@ -16,6 +16,11 @@ Attention = Literal["flash", "sdpa", "naive"]
 """``sdpa`` is PyTorch's fused attention, the same algorithm as FlashAttention's."""
 
 
+ElementWise = Literal["python", "kernels", "compiled"]
+"""What runs between matrix products: Python that calls PyTorch's own kernels; norms and rotary positions written by
+hand (apex, Transformer Engine, Liger); neighbours compiled into one (``torch.compile``)."""
+
+
 class ComputeSection(Section):
     """``compute``: the kernels, and measured rates that replace the roofline."""
 
@@ -25,8 +30,8 @@ class ComputeSection(Section):
     """FLOP/s of the whole computation, matrix products and all; then nothing else takes time."""
     overlap_slowdown: Annotated[float, Meta(ge=1)] | Literal["channels"] | None = None
     """How many times longer kernels take while their rank communicates; ``channels`` reckons it."""
-    compile: bool = False
-    """Element-wise kernels are fused, by ``torch.compile`` or by hand."""
+    element_wise: ElementWise = "python"
+    """Where the kernels between matrix products come from."""
     attention: Attention = "flash"
     matrix_precision: Literal["fp8"] | None = None
     """Of matrix products in blocks, if it is not that of training."""
@@ -42,7 +47,7 @@ class Compute:
     """Measured rate instead of the roofline [FLOP/s]."""
     overlap_slowdown: float | None = None
     """How many times longer kernels take while their rank communicates; None: what channels and traffic make of it."""
-    compiled: bool = False
+    element_wise: ElementWise = "python"
     attention: Attention = "flash"
     matrix_precision: str | None = None
     """Of matrix products in blocks; None: as training."""
@@ -57,7 +62,7 @@ def asked_compute(section: ComputeSection, precision: str) -> Compute:
         precision=precision,
         achieved=None if section.achieved is None else float(section.achieved),
         overlap_slowdown=None if slowdown == "channels" else slowdown,
-        compiled=section.compile,
+        element_wise=section.element_wise,
         attention=section.attention,
         matrix_precision=section.matrix_precision,
     )

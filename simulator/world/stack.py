@@ -21,6 +21,8 @@ class Reached:
     attention: Number
     memory: Number
     """Of the data-sheet's bandwidth."""
+    fused: Number | None
+    """Of the data-sheet's bandwidth, by compiled kernels; None where it was not measured."""
     narrow: Number | None
     """Of matrix products in 8 bits; None where it was not measured."""
     step_per_layer: Number
@@ -45,6 +47,7 @@ class Stack:
             matrix_efficiency=known.matrix,
             attention_efficiency=known.attention,
             memory_efficiency=known.memory,
+            fused_efficiency=known.fused,
             narrow_efficiency=known.narrow or part.narrow_efficiency,
         )
 
@@ -61,6 +64,7 @@ class ReachedSection(Section):
     attention: dict[str, Any]
     memory: dict[str, Any]
     step_per_layer: dict[str, Any]
+    fused: dict[str, Any] | None = None
     narrow: dict[str, Any] | None = None
 
 
@@ -94,6 +98,7 @@ def software_stack(name: str, file: object = None) -> Stack:
                 matrix=number(raw.matrix, "", f"{name}.{generation}.matrix", path),
                 attention=number(raw.attention, "", f"{name}.{generation}.attention", path),
                 memory=number(raw.memory, "", f"{name}.{generation}.memory", path),
+                fused=None if raw.fused is None else number(raw.fused, "", f"{name}.{generation}.fused", path),
                 narrow=None if raw.narrow is None else number(raw.narrow, "", f"{name}.{generation}.narrow", path),
                 step_per_layer=number(raw.step_per_layer, "s", f"{name}.{generation}.step_per_layer", path),
             )

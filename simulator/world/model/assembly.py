@@ -19,7 +19,18 @@ from typing import Annotated
 from msgspec import Meta
 
 from simulator.errors import InputError
-from simulator.world.model.decoder import FP32, Block, element_wise, is_python, layers_of, linear, loss, norm, scores
+from simulator.world.model.decoder import (
+    FP32,
+    PYTHON_NORM,
+    Block,
+    element_wise,
+    is_python,
+    layers_of,
+    linear,
+    loss,
+    norm,
+    scores,
+)
 from simulator.world.model.layer import Layer, Tensor, Work
 from simulator.world.model.module import Module
 
@@ -126,11 +137,11 @@ def head_norm(name: str, kind: str, size: int, width: int, element_bytes: int, *
     """A norm of heads of *size* elements, *width* elements in all; no residual is added here."""
     module = norm(name, kind, size, element_bytes, bias=bias)
     moved = float(width * element_bytes)
-    forward, backward = (18 * moved, 40 * moved) if is_python(kind) else (2 * moved, 4 * moved)
+    python = [times * moved for times in PYTHON_NORM] if is_python(kind) else (None, None)
     return replace(
         module,
-        forward=(Work("memory", traffic=forward, fused=2 * moved),),
-        backward=(Work("memory", traffic=backward, fused=3 * moved),),
+        forward=(Work("memory", traffic=2 * moved, python=python[0]),),
+        backward=(Work("memory", traffic=4 * moved, python=python[1], fused=3 * moved),),
     )
 
 

@@ -10,10 +10,11 @@ attention     scores and weighted sum: 4 s q FLOP per token, executed half becau
 MFU           6 W + 12 s q, attention not halved (Chowdhery et al. 2022, arXiv:2204.02311, appendix B)
 memory        elements read and written by element-wise kernels: norm with residual addition 5 h, rotary positions
               2 (q + v), gated activation 5 f, plain activation 2 f, loss 2 V in both precisions; twice that backward
-unfused       RMS norms are Python in most models and work in full precision: 21 h forward, 46 h backward, one kernel
-              after the other (convert, square, mean, scale, convert, weight); rotary positions 6 (q + v) each way
-fused         by ``torch.compile`` or by hand: norm with residual addition 4 h forward, 5 h backward, gated activation
-              3 f and 5 f, rotary positions 2 (q + v) each way
+Python        RMS norms square, average, scale and weight one kernel after the other: with residual addition 10 h
+              forward, 22 h backward (fms ``LayerNormParameterized``; models that convert to full precision move up
+              to twice as much); rotary positions in full precision 6 (q + v) each way
+compiled      neighbours are one kernel: norm with residual addition 4 h forward, 5 h backward, gated activation 3 f
+              and 5 f, rotary positions 2 (q + v) each way
 ============  ==================================================================================================
 """
 
@@ -21,12 +22,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from simulator.world.model.layer import Layer, Product, Tensor, Work
 from simulator.world.model.module import Module
 
 __all__ = ["Block", "element_wise", "embedding", "is_python", "layers_of", "linear", "moved", "norm", "scores"]
 
+PYTHON_NORM = (10.0, 22.0)
+"""Elements that an RMS norm in Python moves, forward and backward."""
 FP32 = 4  # definition: bytes; the loss is computed on a copy of the logits in full precision
 
 
@@ -89,13 +93,13 @@ def norm(name: str, kind: str, hidden: int, element_bytes: int, *, bias: bool) -
     """A normalisation with the addition of the residual that goes with it."""
     weight = Tensor(f"{name}.weight", (hidden,))
     width = float(hidden * element_bytes)
-    forward, backward = (21.0, 46.0) if is_python(kind) else (5.0, 10.0)
+    python = PYTHON_NORM if is_python(kind) else (5.0, 10.0)
     return Module(
         name=name,
         kind=kind,
         parameters=(weight, Tensor(f"{name}.bias", (hidden,))) if bias else (weight,),
-        forward=(Work("memory", traffic=forward * width, fused=4 * width),),
-        backward=(Work("memory", traffic=backward * width, fused=5 * width),),
+        forward=(Work("memory", traffic=5 * width, python=python[0] * width, fused=4 * width),),
+        backward=(Work("memory", traffic=10 * width, python=python[1] * width, fused=5 * width),),
         normalises=True,
     )
 
@@ -151,7 +155,7 @@ def scores(
         Of queries.
     """
     whole, elements = 4.0 * sequence_length * query, float(heads * sequence_length)
-    turn = Work("memory", traffic=6 * rotated, fused=2 * rotated)
+    turn = Work("memory", traffic=2 * rotated, python=6 * rotated)
     forward = (Work("attention", flop=whole / 2, result=query, scores=elements), turn)
     backward = (Work("attention", flop=whole / 2 * 5 / 2, scores=elements), turn)
     return forward, backward, 3 * whole
@@ -206,15 +210,21 @@ def _sum(works: Iterable[Work]) -> tuple[Work, ...]:
 
 
 def _added(one: Work, other: Work) -> Work:
-    fused = None
-    if one.fused is not None or other.fused is not None:
-        fused = sum(work.traffic if work.fused is None else work.fused for work in (one, other))
     return Work(
         one.kind,
         flop=one.flop + other.flop,
         traffic=one.traffic + other.traffic,
         constant_traffic=one.constant_traffic + other.constant_traffic,
-        fused=fused,
+        python=_both(one, other, "python"),
+        fused=_both(one, other, "fused"),
         result=one.result + other.result,
         scores=one.scores + other.scores,
     )
+
+
+def _both(one: Work, other: Work, how: Literal["python", "fused"]) -> float | None:
+    """Traffic of two pieces of work done that way; None where that is no different."""
+    each = [getattr(work, how) for work in (one, other)]
+    if each == [None, None]:
+        return None
+    return sum(work.traffic if moved is None else moved for work, moved in zip((one, other), each, strict=True))

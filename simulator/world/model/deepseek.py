@@ -140,11 +140,11 @@ def _attention(config: DeepseekV3Config, name: str, sizes: Sizes) -> Module:
         calls=parts,
         forward=(
             Work("attention", flop=length * (config.query + config.value), result=config.value, scores=length * heads),
-            Work("memory", traffic=3 * traffic, fused=traffic),
+            Work("memory", traffic=traffic, python=3 * traffic),
         ),
         backward=(
             Work("attention", flop=length * (3 * config.query + 2 * config.value), scores=length * heads),
-            Work("memory", traffic=3 * traffic, fused=traffic),
+            Work("memory", traffic=traffic, python=3 * traffic),
         ),
     )
 

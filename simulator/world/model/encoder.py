@@ -50,6 +50,7 @@ def _times(works: tuple[Work, ...], vectors: float) -> tuple[Work, ...]:
             flop=work.flop * vectors,
             traffic=work.traffic * vectors,
             fused=None if work.fused is None else work.fused * vectors,
+            python=None if work.python is None else work.python * vectors,
             scores=work.scores * vectors,
             result=work.result * vectors,
             product=work.product and replace(work.product, per_token=work.product.per_token * vectors),

@@ -53,8 +53,10 @@ class Work:
     """Memory read and written, per token [B]."""
     constant_traffic: float = 0.0
     """Memory read and written whatever the number of tokens [B]."""
+    python: float | None = None
+    """``traffic`` where Python puts it together from simpler kernels; None: the same."""
     fused: float | None = None
-    """``traffic`` where neighbouring element-wise kernels are fused; None: the same."""
+    """``traffic`` where neighbouring element-wise kernels are compiled into one; None: the same."""
     product: Product | None = None
     """Of a matrix product; None: large enough for every multiprocessor."""
     result: float = 0.0
