@@ -22,6 +22,9 @@ NOT_MODELLED = (
 )
 """Words that name what no schedule does."""
 
+SERIAL = 2022
+"""Steps of DeepSpeed up to this year took what compute and communication take one after the other."""
+
 LARGE_FP32 = 128
 """From so many H100 on llm-foundry's rows are of Composer 0.16.4 and later, which reduces gradients in fp32."""
 
@@ -50,6 +53,13 @@ def variant_of(run: Run) -> dict[str, Any]:
     raise InputError("strategy not stated" if not run.strategy else f"a strategy that is not modelled: {run.strategy}")
 
 
+def _year(run: Run) -> int:
+    """When the run was published, as the names of a post or a preprint say; late where they do not."""
+    said = f"{run.source} {run.section}"
+    post, preprint = re.search(r"\b(20[12]\d)-\d\d-\d\d", said), re.search(r"arXiv (\d\d)\d\d\.\d", said)
+    return int(post[1]) if post else 2000 + int(preprint[1]) if preprint else 9999
+
+
 def _fsdp1(run: Run, said: str) -> dict[str, Any]:
     sharding = "FULL_SHARD"
     if "hybrid" in said or "hsdp" in said:
@@ -67,6 +77,8 @@ def _fsdp1(run: Run, said: str) -> dict[str, Any]:
 
 def _deepspeed(run: Run, stage: str, said: str) -> dict[str, Any]:
     zero: dict[str, Any] = {"stage": 3 if stage == "++" else int(stage), "overlap_comm": True}
+    if _year(run) <= SERIAL:
+        zero |= {"overlap_comm": False, "stage3_prefetch_bucket_size": 0}
     if "++" in said:
         zero |= {
             "zero_quantized_weights": True,
