@@ -62,6 +62,8 @@ class Result:
     memory: Mapping[str, Any]
     cost: Mapping[str, float] | None
     assumed: tuple[str, ...]
+    measured: tuple[str, ...]
+    """Names of layers and modules, as the scenario's table has them, whose times are the table's."""
     failure: str | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -129,6 +131,7 @@ def summarise(
         },
         cost=_cost(scenario, step, reading.stalled),
         assumed=_assumed(scenario, variant, timeline),
+        measured=tuple(item.row.name for item in scenario.measured),
     )
 
 

@@ -101,7 +101,7 @@ def exposed_by(results: Sequence[Mapping[str, Any]], key: str, title: str) -> Ta
 
 
 def notes(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What a reader must know: what cannot run or does not fit and why, what was assumed."""
+    """What a reader must know: what cannot run or does not fit and why, what was assumed, what was measured."""
     lines = [f"{result['name']} cannot run: {result['failure']}" for result in results if result["failure"]]
     for result in _ran(results):
         memory = result["memory"]
@@ -118,9 +118,10 @@ def notes(results: Sequence[Mapping[str, Any]]) -> list[str]:
                 f"{result['name']} is host-bound: for {share:.0f} % of the step the GPU waits for launches; "
                 "larger micro-batches, larger kernels or a compiled model help"
             )
-    assumed = list(dict.fromkeys(name for result in _ran(results) for name in result["assumed"]))
-    if assumed:
-        lines.append("assumed numbers used: " + ", ".join(assumed))
+    for key, told in (("assumed", "assumed numbers used"), ("measured", "measured times used")):
+        names = list(dict.fromkeys(name for result in _ran(results) for name in result[key]))
+        if names:
+            lines.append(f"{told}: " + ", ".join(names))
     return lines
 
 

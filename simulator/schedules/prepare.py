@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from simulator.laws.kernels import Kernel
 from simulator.schedules.job import HostCosts, Job
+from simulator.schedules.measured import measured_kernels
 from simulator.schedules.program import Memory
 from simulator.world.model.execution import Checkpointing, execution
 from simulator.world.model.layer import Layer, Work
 from simulator.world.model.module import Module
 from simulator.world.scenario import Scenario
 
-__all__ = ["prepared"]
+__all__ = ["module_kernels", "prepared"]
 
 
 def prepared(scenario: Scenario, update_traffic: float) -> Job:
@@ -26,13 +27,14 @@ def prepared(scenario: Scenario, update_traffic: float) -> Job:
     model = scenario.model
     blocks = {name for layer in model.layers if layer.checkpointed for name in layer.modules}
     checkpointing: Checkpointing = "non-reentrant" if scenario.training.activation_checkpointing else "none"
+    order = execution(model.root, checkpointing, lambda module: module.name in blocks)
     return Job(
         root=model.root,
-        execution=execution(model.root, checkpointing, lambda module: module.name in blocks),
+        execution=order,
         micro_batches=scenario.training.gradient_accumulation,
         dtype=scenario.training.precision,
         mesh=scenario.mesh,
-        kernels=dict(_kernels(model.root, scenario.tokens_per_micro_batch)),
+        kernels=measured_kernels(scenario, module_kernels(scenario), order),
         activations=dict(_activations(scenario)),
         optimizer=_optimizer(scenario, update_traffic),
         costs=HostCosts(
@@ -41,6 +43,11 @@ def prepared(scenario: Scenario, update_traffic: float) -> Job:
             hook=scenario.host.hook.value,
         ),
     )
+
+
+def module_kernels(scenario: Scenario) -> dict[tuple[str, str], Kernel]:
+    """Return the kernels of the model by module name and ``forward``, ``recompute`` or ``backward``."""
+    return dict(_kernels(scenario.model.root, scenario.tokens_per_micro_batch))
 
 
 def _kernels(root: Module, tokens: int) -> Iterator[tuple[tuple[str, str], Kernel]]:

@@ -24,12 +24,14 @@ own schedules add.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from simulator.laws.collectives.base import Collective, CollectiveKind, Quantization
 from simulator.laws.kernels import Kernel
 from simulator.laws.memory import MIXED
+from simulator.schedules.measured import measured_layer
+from simulator.schedules.prepare import module_kernels
 from simulator.schedules.program import Event, Memory, Operation, Program
 from simulator.schedules.tape import COMPUTE, Tape
 from simulator.world.mesh import Group, Mesh
@@ -88,7 +90,8 @@ class _Plan:
     def __init__(self, scenario: Scenario, policy: TextbookPolicy) -> None:
         self.policy = policy
         self.wire = ELEMENT_BYTES[scenario.training.precision]
-        self.units = [_unit(layer, scenario) for layer in scenario.model.layers]
+        kernels = module_kernels(scenario) if scenario.measured else {}
+        self.units = [_unit(layer, scenario, kernels) for layer in scenario.model.layers]
         self.world = scenario.mesh.world()
         self.backward_group = _backward_group(scenario.mesh, policy)
         separate = policy.reduce_communicator == "separate"
@@ -256,13 +259,14 @@ def _buckets(units: Iterable[_Unit], size: int) -> list[list[_Unit]]:
     return runs
 
 
-def _unit(layer: Layer, scenario: Scenario) -> _Unit:
+def _unit(layer: Layer, scenario: Scenario, kernels: Mapping[tuple[str, str], Kernel]) -> _Unit:
     tokens = scenario.tokens_per_micro_batch
     checkpointed = scenario.training.activation_checkpointing and layer.checkpointed
     kept = layer.input_bytes if checkpointed else layer.activation_bytes
 
     def kernel(kind: str, works: tuple[Work, ...], time: float | None) -> Kernel:
-        return Kernel(kind=kind, works=works, tokens=tokens, time=time)
+        modelled = Kernel(kind=kind, works=works, tokens=tokens, time=time)
+        return measured_layer(scenario, layer, modelled, kernels) if scenario.measured else modelled
 
     return _Unit(
         name=layer.name,

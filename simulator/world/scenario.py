@@ -21,6 +21,7 @@ from simulator.world.mesh import Mesh
 from simulator.world.model.explicit import LayerSection, explicit
 from simulator.world.model.frozen import freeze
 from simulator.world.model.huggingface import model_from_config, model_from_mapping
+from simulator.world.model.measured import MeasuredLayers, measured_layers, with_activations
 from simulator.world.model.module import Model
 from simulator.world.policy.choice import Asked, Policy, VariantSection, chosen_policy
 from simulator.world.policy.deepspeed import DeepSpeedConfig
@@ -57,12 +58,16 @@ class TrainingSection(Section):
 
 
 class ComputeSection(Section):
-    """``compute``: measured rates that replace the roofline."""
+    """``compute``: measured rates and times that replace the roofline."""
 
     stack: str | None = None
     """Efficiencies measured with a software stack: a file of ``topologies/stacks``."""
     achieved: FlopRate | None = None
     """FLOP/s of the whole computation, matrix products and all; then nothing else takes time."""
+    measured: str | None = None
+    """A table of measured times of layers or modules (.csv)."""
+    scale_measured: bool = False
+    """Whether rows of the table that were measured with other numbers of tokens count in proportion."""
     overlap_slowdown: Annotated[float, Meta(ge=1)] = 1.0
     """How many times longer kernels take while their rank communicates."""
 
@@ -136,6 +141,8 @@ class Scenario:
     """Where the job runs, unless a variant says otherwise."""
     achieved: float | None
     """Measured compute rate instead of the roofline [FLOP/s]."""
+    measured: tuple[MeasuredLayers, ...]
+    """Measured times of layers and modules, instead of the model's."""
     overlap_slowdown: float
     """How many times longer kernels take while their rank communicates."""
     step_per_layer: float
@@ -240,6 +247,9 @@ def resolve_scenario(raw: dict[str, Any], file: Path) -> Scenario:
         precision=section.training.precision,
     )
     model = _model(section.model, ELEMENT_BYTES[training.precision], file)
+    tokens = training.micro_batch * model.sequence_length
+    measured = _measured(section.compute, model, tokens, file)
+    model = with_activations(model, measured, tokens) if measured else model
     asked = Asked(file=file, training=training, cluster=cluster, model=model)
     return Scenario(
         name=section.name,
@@ -248,6 +258,7 @@ def resolve_scenario(raw: dict[str, Any], file: Path) -> Scenario:
         training=training,
         place=place,
         achieved=None if section.compute.achieved is None else float(section.compute.achieved),
+        measured=measured,
         overlap_slowdown=section.compute.overlap_slowdown,
         step_per_layer=stack.step_per_layer(cluster.accelerator) if stack else 0.0,
         launch_time=float(section.host.launch_time or 0.0),
@@ -258,6 +269,12 @@ def resolve_scenario(raw: dict[str, Any], file: Path) -> Scenario:
         variants=_variants(section, raw["topology"], place, stack, asked),
         raw=raw,
     )
+
+
+def _measured(section: ComputeSection, model: Model, tokens: int, file: Path) -> tuple[MeasuredLayers, ...]:
+    if section.measured is None:
+        return ()
+    return measured_layers(find(section.measured, file, "scenarios"), model, tokens, scales=section.scale_measured)
 
 
 def _with_stack(place: Place, stack: Stack | None) -> Place:
