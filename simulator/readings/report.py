@@ -15,6 +15,7 @@ from simulator.laws.estimators import deepspeed_estimate
 from simulator.laws.kernels import Kernel, rates
 from simulator.laws.memory import model_states, sharded_states
 from simulator.laws.price import cost
+from simulator.readings.ceilings import ceilings
 from simulator.readings.exposure import Exposure
 from simulator.readings.footprint import Footprint, footprint
 from simulator.readings.volume import Volume
@@ -56,6 +57,8 @@ class Result:
     exposed_by_cause: Mapping[str, float]
     exposed_by_collective: Mapping[str, float]
     communication_time: float
+    ceilings: Mapping[str, float | None]
+    """What the step would gain at most."""
     links: Mapping[str, float]
     """Utilisation by kind of link, busiest first."""
     volume: Mapping[str, float]
@@ -95,6 +98,7 @@ def summarise(
     step = timeline.step_time
     _check_identity(reading, step, variant)
     possible = _peak_rate(scenario) * step
+    mfu = scenario.model.model_flop * scenario.tokens_per_step / possible if step else 0.0
     return Result(
         name=variant.name,
         schedule=variant.schedule,
@@ -105,7 +109,7 @@ def summarise(
         host_time=reading.host_bound,
         copy_time=reading.copies,
         tokens_per_second_per_gpu=scenario.tokens_per_step / step if step else 0.0,
-        mfu=scenario.model.model_flop * scenario.tokens_per_step / possible if step else 0.0,
+        mfu=mfu,
         hfu=_hardware_flop(scenario) * scenario.tokens_per_step / possible if step else 0.0,
         flop_convention=MFU_CONVENTION,
         exposed={
@@ -117,6 +121,7 @@ def summarise(
         exposed_by_cause=reading.by_cause(),
         exposed_by_collective=reading.by_collective(),
         communication_time=reading.communication,
+        ceilings=asdict(ceilings(reading, step, mfu)),
         links=timeline.utilisation() if step else {},
         volume={
             "sent_per_rank": traffic.intra_host + traffic.inter_host,

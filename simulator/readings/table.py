@@ -14,7 +14,7 @@ from simulator.readings.footprint import Footprint
 from simulator.readings.volume import Volume
 from simulator.units import readable
 
-__all__ = ["comparison", "exposed_by", "memory_table", "notes", "program_table", "volume_table"]
+__all__ = ["ceilings", "comparison", "exposed_by", "memory_table", "notes", "program_table", "volume_table"]
 
 GB = 1e9
 
@@ -97,6 +97,25 @@ def exposed_by(results: Sequence[Mapping[str, Any]], key: str, title: str) -> Ta
         table.add_column(name.replace("_", " "), justify="right")
     for result in results:
         table.add_row(result["name"], *(f"{1e3 * result[key].get(name, 0.0):.1f}" for name in columns))
+    return table
+
+
+def ceilings(results: Sequence[Mapping[str, Any]]) -> Table:
+    """What each variant would gain at most: step and MFU if all communication were hidden, and without recompute."""
+    table = _table("Ceilings: all communication hidden, nothing recomputed")
+    table.add_column("variant", no_wrap=True)
+    for heading in ("hidden\n[% of comm.]", "all hidden\n[s]", "MFU\n[%]", "no recompute\n[s]", "MFU\n[%]"):
+        table.add_column(escape(heading), justify="right", no_wrap=True)
+    for result in _ran(results):
+        bounds = result["ceilings"]
+        table.add_row(
+            result["name"],
+            "-" if bounds["hidden"] is None else f"{100 * bounds['hidden']:.1f}",
+            _seconds(bounds["perfect_overlap_step_time"]),
+            f"{100 * bounds['perfect_overlap_mfu']:.1f}",
+            _seconds(bounds["no_recompute_step_time"]),
+            f"{100 * bounds['no_recompute_mfu']:.1f}",
+        )
     return table
 
 

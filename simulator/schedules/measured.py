@@ -49,15 +49,11 @@ def measured_layer(scenario: Scenario, layer: Layer, kernel: Kernel, kernels: Ma
     kernels
         Of all modules of the model.
     """
-    at, given = _rates(scenario), 0.0
     inside = _within({module.name for module in scenario.model.modules_of(layer)}, kernel.kind, kernels)
     found = [(item, part) for item in scenario.measured for part in item.parts if not part.isdisjoint(inside)]
     if not found:
         return kernel
-    for item, part in found:
-        alone = _alone(_within(part, kernel.kind, kernels), at)
-        here = math.fsum(time for module, time in alone.items() if module in inside)
-        given += _share(item.time(kernel.kind), here, math.fsum(alone.values()))
+    given = math.fsum(item.time(kernel.kind) for item, _ in found)
     rest = (own for module, own in inside.items() if not any(module in part for _, part in found))
     works = tuple(work for own in rest for work in own.works)
     return replace(kernel, works=works, time=None, extra=kernel.extra + given)
@@ -86,22 +82,11 @@ def _shared_out(
     measured: MeasuredLayers, direction: str, kernels: Mapping[str, Kernel], runs: Mapping[Key, int], at: Rates
 ) -> dict[Key, Kernel]:
     """Return *kernels*, those of one part, with their shares of its time."""
-    # without a time of its own, what runs again takes what it took in forward, be it only some of these
-    counted = "forward" if direction == "recompute" and measured.row.recompute is None else direction
-    alone = _alone({module: item for module, item in kernels.items() if runs[module, counted]}, at)
-    total = math.fsum(time for module, time in alone.items() for _ in range(runs[module, counted]))
+    times = {module: kernel_time(item, at) for module, item in kernels.items() if runs[module, direction]}
+    alone = times if any(times.values()) else dict.fromkeys(times, 1.0)
+    total = math.fsum(time for module, time in alone.items() for _ in range(runs[module, direction]))
+    given = Fraction(measured.time(direction))  # rounded once, so that what is equal stays equal
     return {
-        (module, direction): replace(kernels[module], time=_share(measured.time(direction), time, total))
+        (module, direction): replace(kernels[module], time=float(given * Fraction(time) / Fraction(total)))
         for module, time in alone.items()
     }
-
-
-def _alone(kernels: Mapping[str, Kernel], at: Rates) -> dict[str, float]:
-    """Time of each kernel by the model, or 1 for each where it has none for any of them."""
-    times = {module: kernel_time(item, at) for module, item in kernels.items()}
-    return times if any(times.values()) else dict.fromkeys(times, 1.0)
-
-
-def _share(time: float, part: float, whole: float) -> float:
-    """Return *time* x *part* / *whole*, rounded once: exact where two of them are equal."""
-    return float(Fraction(time) * Fraction(part) / Fraction(whole))

@@ -28,7 +28,7 @@ def read_table(file: Path) -> Table:
     Raises
     ------
     InputError
-        The file cannot be read, is empty, or a row has more cells than there are columns.
+        The file cannot be read, is empty, has a column twice, or a row has more cells than there are columns.
     """
     try:
         with file.open(encoding="utf-8-sig", newline="") as text:
@@ -39,6 +39,9 @@ def read_table(file: Path) -> Table:
     if not lines:
         raise InputError("the table is empty", file=file, remedy="its first line names the columns")
     names = [name.strip() for name in lines[0]]
+    twice = [name for name in names if name and names.count(name) > 1]
+    if twice:
+        raise InputError("the column stands twice", file=file, value=twice[0], remedy="leave one of them")
     for number, line in enumerate(lines[1:], start=1):
         if len(line) > len(names):
             raise InputError(f"more cells than the {len(names)} columns", file=file, key=f"row {number}")

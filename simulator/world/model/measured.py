@@ -114,6 +114,7 @@ def _parts(row: LayerRow, model: Model) -> tuple[frozenset[str], ...]:
         raise UnknownNameError("layer or module", row.name, known, file=row.file, key=f"row {row.number}, layer")
     for part in modules or layers:
         _require_kernels(row, part)
+        _require_one_layer(row, part, model)
     return tuple(frozenset(module.name for module in part) for part in modules or layers)
 
 
@@ -138,6 +139,13 @@ def _require_kernels(row: LayerRow, part: tuple[Module, ...]) -> None:
         if time and not is_run:
             remedy = "measure the module around it"
             raise row.error(f"{part[0].name} launches no kernel in {direction}", "layer", row.name, remedy)
+
+
+def _require_one_layer(row: LayerRow, part: tuple[Module, ...], model: Model) -> None:
+    """Refuse a time for several layers together: how much each of them takes is not in the table."""
+    names = {module.name for module in part}
+    if sum(any(module.name in names for module in model.modules_of(layer)) for layer in model.layers) > 1:
+        raise row.error(f"{part[0].name} has several layers", "layer", row.name, "give each of them a time")
 
 
 def _scaled(row: LayerRow, tokens: int, *, scales: bool) -> LayerRow:
