@@ -123,13 +123,7 @@ def summarise(
         communication_time=reading.communication,
         ceilings=asdict(ceilings(reading, step, mfu)),
         links=timeline.utilisation() if step else {},
-        volume={
-            "sent_per_rank": traffic.intra_host + traffic.inter_host,
-            "intra_host_per_rank": traffic.intra_host,
-            "inter_host_per_rank": traffic.inter_host,
-            "in_psi": traffic.in_psi,
-            "inter_host_in_psi": traffic.inter_host_in_psi,
-        },
+        volume=_volume(traffic),
         memory={
             **_memory(memory_of(scenario, variant, timeline)),
             "deepspeed_estimate": estimate_of(scenario, variant),
@@ -172,6 +166,16 @@ def _states(scenario: Scenario, policy: Policy) -> dict[str, float]:
         secondary = policy.zero_hpz_partition_size
         return model_states(elements, each, policy.zero_stage, mesh.ranks, secondary, trainable=trainable)
     return sharded_states(elements, trainable, owners(policy, mesh), each)
+
+
+def _volume(traffic: Volume) -> dict[str, float]:
+    return {
+        "sent_per_rank": traffic.intra_host + traffic.inter_host,
+        "intra_host_per_rank": traffic.intra_host,
+        "inter_host_per_rank": traffic.inter_host,
+        "in_psi": traffic.in_psi,
+        "inter_host_in_psi": traffic.inter_host_in_psi,
+    }
 
 
 def _memory(peak: Footprint) -> dict[str, Any]:

@@ -145,9 +145,7 @@ def test_what_is_not_run_has_no_share(measured):
     frozen = ["model.embed_tokens", "model.layers.0.input_layernorm", *projections]
     model = {"config": LLAMA, "sequence_length": 128, "frozen": frozen}
     found = times(measured("layer,forward,backward", "model.layers.0,8 s,16 s", model=model, variants=FSDP2))
-    backward = {
-        label: time for kind, label, time in found if kind == "backward" and label.startswith("model.layers.0.")
-    }
+    backward = {label: time for kind, label, time in found if kind == "backward" and "layers.0." in label}
     assert not backward.keys() & set(frozen)
     assert math.fsum(backward.values()) == pytest.approx(16, rel=1e-12)
 

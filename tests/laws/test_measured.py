@@ -61,12 +61,8 @@ def own_times(found, parts):
 def chosen(data, model):
     """Some modules that launch kernels, each in one layer, none inside another, with the names of all below each."""
     parts = {}
-    modules = [
-        module
-        for layer in model.layers
-        for module in model.modules_of(layer)
-        if any(item.forward for item in module.walk())
-    ]
+    below = [module for layer in model.layers for module in model.modules_of(layer)]
+    modules = [module for module in below if any(item.forward for item in module.walk())]
     for module in data.draw(st.lists(st.sampled_from(modules), unique_by=lambda item: item.name, max_size=6)):
         names = {below.name for below in module.walk()}
         if not any(names & part for part in parts.values()):

@@ -47,13 +47,8 @@ def test_show_lists_what_the_table_gives_and_the_report_names_it(folder):
 
 
 def test_a_table_that_measures_everything_leaves_only_the_optimizer_to_assumptions(folder):
-    rows = [
-        "layer,forward,backward",
-        "model.layers.*,3 ms,6 ms",
-        "model.embed_tokens,1 ms,1 ms",
-        "model.norm,1 ms,1 ms",
-    ]
-    (folder / "layers.csv").write_text("\n".join([*rows, "lm_head,1 ms,2 ms"]))
+    names = ("model.embed_tokens", "model.layers.*", "model.norm", "lm_head")
+    (folder / "layers.csv").write_text(lines(*(f"{name},3 ms,6 ms" for name in names)))
     (result,) = json.loads(zerosim("run", folder / "scenario.yaml", "--json").stdout)["results"]
     assert [name for name in result["assumed"] if "attention" in name or "matrix" in name] == []
 
