@@ -62,12 +62,10 @@ def read_layers(file: Path) -> tuple[LayerRow, ...]:
     Raises
     ------
     InputError
-        It has no rows, a column is missing, unknown or there twice, or a cell is missing or not what it should be.
+        It is no table, a column is missing or unknown or says what another says, or a cell is not what it should be.
     """
     table = read_table(file)
     columns = _columns(table)
-    if not table.rows:
-        raise InputError("no row below the names of the columns", file=file, remedy="measure at least one layer")
     return tuple(_row(file, number, cells, columns) for number, cells in enumerate(table.rows, start=1))
 
 
