@@ -43,9 +43,11 @@ def main() -> None:
         sys.exit(_told("interrupted", INTERRUPTED))
     except KeyboardInterrupt:
         sys.exit(_told("interrupted", INTERRUPTED))
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
+    except click.ClickException as error:
+        sys.exit(_told(error.format_message(), error.exit_code))
     except click.exceptions.Exit as leave:
         sys.exit(leave.exit_code)
     except InputError as error:

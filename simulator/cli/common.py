@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -70,6 +71,11 @@ class PicturePath(click.Path):
         """Refuse what no picture can be written as, before any work is done."""
         if Path(value).suffix not in PICTURES:
             self.fail(f"{value!r}: expected a name that ends in {', '.join(PICTURES)}", param, ctx)
+        folder = Path(value).parent
+        if not folder.is_dir():
+            self.fail(f"{value!r}: no such folder", param, ctx)
+        if not os.access(folder, os.W_OK):
+            self.fail(f"{value!r}: the folder cannot be written to", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -57,7 +57,7 @@ def run(
 
 def _print_comparison(asked: Scenario, variants: tuple[Variant, ...], results: list[dict[str, Any]]) -> None:
     from simulator.readings.resolved import remarks
-    from simulator.readings.table import comparison, exposed_by, notes
+    from simulator.readings.table import ceilings, comparison, exposed_by, notes
 
     mesh = asked.mesh
     cluster = f"{asked.cluster.hosts} x {asked.cluster.name} = {mesh.ranks} x {asked.accelerator.name}"
@@ -66,6 +66,7 @@ def _print_comparison(asked: Scenario, variants: tuple[Variant, ...], results: l
         comparison(results, title),
         exposed_by(results, "exposed_by_collective", "Exposed communication by collective [ms]"),
         exposed_by(results, "exposed_by_cause", "Exposed communication by cause [ms]"),
+        ceilings(results),
         *notes(results),
         *(f"{variant.name}: {remark}" for variant in variants for remark in remarks(variant)),
     )

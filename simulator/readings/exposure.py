@@ -79,6 +79,8 @@ class Exposure:
     compute: float
     slowed: float
     """The part of ``compute`` that communication beside it added."""
+    recomputed: float
+    """The part of ``compute`` that activation checkpointing runs again."""
     stalled: float
     copies: float
     host_bound: float
@@ -118,6 +120,7 @@ def exposure(timeline: ClassTimeline, step: float | None = None) -> Exposure:
     compute_stream = [span for span in timeline.spans if span.launch.stream == COMPUTE]
     is_copy = [isinstance(item, Kernel) and item.is_copy for item in timeline.program.operations]
     communicates = [isinstance(item, Collective) for item in timeline.program.operations]
+    recomputes = [isinstance(item, Kernel) and item.kind == "recompute" for item in timeline.program.operations]
     kernels = [
         span
         for span in compute_stream
@@ -129,6 +132,7 @@ def exposure(timeline: ClassTimeline, step: float | None = None) -> Exposure:
     return Exposure(
         compute=sum(span.end - span.start for span in kernels),
         slowed=sum(_longer(span) for span in kernels),
+        recomputed=sum(span.end - span.start for span in kernels if recomputes[span.launch.operation]),
         stalled=_total(item for item in stalls if item.collective),
         copies=sum(span.end - span.start for span in copies),
         host_bound=_total(item for item in stalls if not item.collective),

@@ -34,6 +34,8 @@ def write_atomically(path: Path, writer: Callable[[Path], object]) -> None:
     try:
         writer(temporary)
         temporary.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         temporary.unlink(missing_ok=True)
 

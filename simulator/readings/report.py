@@ -15,6 +15,7 @@ from simulator.laws.estimators import deepspeed_estimate
 from simulator.laws.kernels import Kernel, rates
 from simulator.laws.memory import model_states, sharded_states
 from simulator.laws.price import cost
+from simulator.readings.ceilings import ceilings
 from simulator.readings.exposure import Exposure
 from simulator.readings.footprint import Footprint, footprint
 from simulator.readings.volume import Volume
@@ -58,12 +59,16 @@ class Result:
     exposed_by_cause: Mapping[str, float]
     exposed_by_collective: Mapping[str, float]
     communication_time: float
+    ceilings: Mapping[str, float | None]
+    """What the step would gain at most."""
     links: Mapping[str, float]
     """Utilisation by kind of link, busiest first."""
     volume: Mapping[str, float]
     memory: Mapping[str, Any]
     cost: Mapping[str, float] | None
     assumed: tuple[str, ...]
+    measured: tuple[str, ...]
+    """Names of layers and modules, as the scenario's table has them, whose times are the table's."""
     failure: str | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -95,6 +100,7 @@ def summarise(
     step = timeline.step_time
     _check_identity(reading, step, variant)
     possible = _peak_rate(scenario) * step
+    mfu = scenario.model.model_flop * scenario.tokens_per_step / possible if step else 0.0
     return Result(
         name=variant.name,
         schedule=variant.schedule,
@@ -105,7 +111,7 @@ def summarise(
         host_time=reading.host_bound,
         copy_time=reading.copies,
         tokens_per_second_per_gpu=scenario.tokens_per_step / step if step else 0.0,
-        mfu=scenario.model.model_flop * scenario.tokens_per_step / possible if step else 0.0,
+        mfu=mfu,
         hfu=_hardware_flop(scenario) * scenario.tokens_per_step / possible if step else 0.0,
         flop_convention=MFU_CONVENTION,
         exposed={
@@ -117,20 +123,16 @@ def summarise(
         exposed_by_cause=reading.by_cause(),
         exposed_by_collective=reading.by_collective(),
         communication_time=reading.communication,
+        ceilings=asdict(ceilings(reading, step, mfu)),
         links=timeline.utilisation() if step else {},
-        volume={
-            "sent_per_rank": traffic.intra_host + traffic.inter_host,
-            "intra_host_per_rank": traffic.intra_host,
-            "inter_host_per_rank": traffic.inter_host,
-            "in_psi": traffic.in_psi,
-            "inter_host_in_psi": traffic.inter_host_in_psi,
-        },
+        volume=_volume(traffic),
         memory={
             **_memory(memory_of(scenario, variant, timeline)),
             "deepspeed_estimate": estimate_of(scenario, variant),
         },
         cost=_cost(scenario, step, reading.stalled),
         assumed=_assumed(scenario, variant, timeline),
+        measured=tuple(item.row.name for item in scenario.measured),
     )
 
 
@@ -166,6 +168,16 @@ def _states(scenario: Scenario, policy: Policy) -> dict[str, float]:
         secondary = policy.zero_hpz_partition_size
         return model_states(elements, each, policy.zero_stage, mesh.ranks, secondary, trainable=trainable)
     return sharded_states(elements, trainable, owners(policy, mesh), each)
+
+
+def _volume(traffic: Volume) -> dict[str, float]:
+    return {
+        "sent_per_rank": traffic.intra_host + traffic.inter_host,
+        "intra_host_per_rank": traffic.intra_host,
+        "inter_host_per_rank": traffic.inter_host,
+        "in_psi": traffic.in_psi,
+        "inter_host_in_psi": traffic.inter_host_in_psi,
+    }
 
 
 def _memory(peak: Footprint) -> dict[str, Any]:

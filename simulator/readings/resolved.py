@@ -23,6 +23,7 @@ def resolved(scenario: Scenario, variants: Sequence[Variant]) -> dict[str, Any]:
     """Return what a simulation of *scenario* would start from."""
     cluster, model = scenario.cluster, scenario.model
     at = rates(scenario.accelerator, scenario.compute)
+    measured = (number for item in scenario.measured for number in item.numbers())
     return {
         "name": scenario.name,
         "file": str(scenario.file),
@@ -44,7 +45,7 @@ def resolved(scenario: Scenario, variants: Sequence[Variant]) -> dict[str, Any]:
         },
         "rates": {"achieved_flop_per_second": dict(at.flop)},
         "variants": [_variant(scenario, item) for item in variants],
-        "numbers": [asdict(number) for number in (*cluster.numbers(), *scenario.host.numbers())],
+        "numbers": [asdict(number) for number in (*cluster.numbers(), *scenario.host.numbers(), *measured)],
     }
 
 

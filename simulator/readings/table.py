@@ -14,7 +14,7 @@ from simulator.readings.footprint import Footprint
 from simulator.readings.volume import Volume
 from simulator.units import readable
 
-__all__ = ["comparison", "exposed_by", "memory_table", "notes", "program_table", "volume_table"]
+__all__ = ["ceilings", "comparison", "exposed_by", "memory_table", "notes", "program_table", "volume_table"]
 
 GB = 1e9
 
@@ -100,8 +100,27 @@ def exposed_by(results: Sequence[Mapping[str, Any]], key: str, title: str) -> Ta
     return table
 
 
+def ceilings(results: Sequence[Mapping[str, Any]]) -> Table:
+    """What each variant would gain at most: step and MFU if all communication were hidden, and without recompute."""
+    table = _table("Ceilings: all communication hidden, nothing recomputed")
+    table.add_column("variant", no_wrap=True)
+    for heading in ("hidden\n[% of comm.]", "all hidden\n[s]", "MFU\n[%]", "no recompute\n[s]", "MFU\n[%]"):
+        table.add_column(escape(heading), justify="right", no_wrap=True)
+    for result in _ran(results):
+        bounds = result["ceilings"]
+        table.add_row(
+            result["name"],
+            "-" if bounds["hidden"] is None else f"{100 * bounds['hidden']:.1f}",
+            _seconds(bounds["perfect_overlap_step_time"]),
+            f"{100 * bounds['perfect_overlap_mfu']:.1f}",
+            _seconds(bounds["no_recompute_step_time"]),
+            f"{100 * bounds['no_recompute_mfu']:.1f}",
+        )
+    return table
+
+
 def notes(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What a reader must know: what cannot run or does not fit and why, what was assumed."""
+    """What a reader must know: what cannot run or does not fit and why, what was assumed, what was measured."""
     lines = [f"{result['name']} cannot run: {result['failure']}" for result in results if result["failure"]]
     for result in _ran(results):
         memory = result["memory"]
@@ -118,9 +137,10 @@ def notes(results: Sequence[Mapping[str, Any]]) -> list[str]:
                 f"{result['name']} is host-bound: for {share:.0f} % of the step the GPU waits for launches; "
                 "larger micro-batches, larger kernels or a compiled model help"
             )
-    assumed = list(dict.fromkeys(name for result in _ran(results) for name in result["assumed"]))
-    if assumed:
-        lines.append("assumed numbers used: " + ", ".join(assumed))
+    for key, told in (("assumed", "assumed numbers used"), ("measured", "measured times used")):
+        names = list(dict.fromkeys(name for result in _ran(results) for name in result[key]))
+        if names:
+            lines.append(f"{told}: " + ", ".join(names))
     return lines
 
 

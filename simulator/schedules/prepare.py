@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from simulator.laws.kernels import Kernel, activation_bytes
 from simulator.schedules.job import HostCosts, Job
+from simulator.schedules.measured import measured_kernels
 from simulator.schedules.program import Memory
 from simulator.world.model.checkpointing import Again, computed_again
 from simulator.world.model.execution import Checkpointing, execution
@@ -13,7 +14,7 @@ from simulator.world.model.layer import Layer, Work
 from simulator.world.model.module import Module
 from simulator.world.scenario import Scenario
 
-__all__ = ["prepared"]
+__all__ = ["module_kernels", "prepared"]
 
 
 def prepared(scenario: Scenario, update_traffic: float) -> Job:
@@ -27,13 +28,14 @@ def prepared(scenario: Scenario, update_traffic: float) -> Job:
     model, again = scenario.model, computed_again(scenario.model, scenario.training)
     blocks = {name for layer in model.layers if layer.name in again for name in layer.modules}
     checkpointing: Checkpointing = "non-reentrant" if blocks else "none"
+    order = execution(model.root, checkpointing, lambda module: module.name in blocks)
     return Job(
         root=model.root,
-        execution=execution(model.root, checkpointing, lambda module: module.name in blocks),
+        execution=order,
         micro_batches=scenario.training.gradient_accumulation,
         dtype=scenario.training.precision,
         mesh=scenario.mesh,
-        kernels=dict(_kernels(scenario, again)),
+        kernels=measured_kernels(scenario, module_kernels(scenario), order),
         activations=dict(_activations(scenario, again)),
         optimizer=_optimizer(scenario, update_traffic),
         costs=HostCosts(
@@ -42,6 +44,11 @@ def prepared(scenario: Scenario, update_traffic: float) -> Job:
             hook=scenario.host.hook.value,
         ),
     )
+
+
+def module_kernels(scenario: Scenario) -> dict[tuple[str, str], Kernel]:
+    """Return the kernels of the model by module name and ``forward``, ``recompute`` or ``backward``."""
+    return dict(_kernels(scenario, computed_again(scenario.model, scenario.training)))
 
 
 def _kernels(scenario: Scenario, again: Mapping[str, Again]) -> Iterator[tuple[tuple[str, str], Kernel]]:

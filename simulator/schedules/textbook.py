@@ -24,12 +24,14 @@ own schedules add.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from simulator.laws.collectives.base import Collective, CollectiveKind, Quantization
 from simulator.laws.kernels import Kernel, activation_bytes
 from simulator.laws.memory import MIXED
+from simulator.schedules.measured import measured_layer
+from simulator.schedules.prepare import module_kernels
 from simulator.schedules.program import Event, Memory, Operation, Program
 from simulator.schedules.tape import COMPUTE, Tape
 from simulator.world.mesh import Group, Mesh
@@ -90,7 +92,8 @@ class _Plan:
         self.policy = policy
         self.wire = ELEMENT_BYTES[scenario.training.precision]
         again = computed_again(scenario.model, scenario.training)
-        self.units = [_unit(layer, scenario, again.get(layer.name)) for layer in scenario.model.layers]
+        kernels = module_kernels(scenario) if scenario.measured else {}
+        self.units = [_unit(layer, scenario, again.get(layer.name), kernels) for layer in scenario.model.layers]
         self.world = scenario.mesh.world()
         self.backward_group = _backward_group(scenario.mesh, policy)
         separate = policy.reduce_communicator == "separate"
@@ -258,13 +261,14 @@ def _buckets(units: Iterable[_Unit], size: int) -> list[list[_Unit]]:
     return runs
 
 
-def _unit(layer: Layer, scenario: Scenario, again: Again | None) -> _Unit:
+def _unit(layer: Layer, scenario: Scenario, again: Again | None, kernels: Mapping[tuple[str, str], Kernel]) -> _Unit:
     tokens = scenario.tokens_per_micro_batch
     needed = activation_bytes(layer, scenario.compute)
     kept = needed if again is None else again.kept
 
     def kernel(kind: str, works: tuple[Work, ...], time: float | None) -> Kernel:
-        return Kernel(kind=kind, works=works, tokens=tokens, time=time, narrow=layer.checkpointed)
+        modelled = Kernel(kind=kind, works=works, tokens=tokens, time=time, narrow=layer.checkpointed)
+        return measured_layer(scenario, layer, modelled, kernels) if scenario.measured else modelled
 
     return _Unit(
         name=layer.name,

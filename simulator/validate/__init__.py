@@ -17,8 +17,8 @@ from simulator.validate.collectives import collectives
 from simulator.validate.summary import RANGES, Comparison, Unmapped, Verdict, sources, unmapped_reasons, worst
 from simulator.validate.training import training
 from simulator.world.measurements.collectives import LAYOUTS
-from simulator.world.measurements.tables import Table, read_table
-from simulator.world.measurements.training import COLUMNS
+from simulator.world.measurements.tables import Table, read_table, require_numbers
+from simulator.world.measurements.training import COLUMNS, NUMBERS
 
 __all__ = [
     "RANGES",
@@ -49,15 +49,22 @@ class KnownTable:
     title: str
     columns: frozenset[str]
     """That it must have; others do no harm."""
+    numbers: frozenset[str]
+    """Those of them that hold numbers."""
     judge: Judge
 
 
 TABLES: Final = (
     *(
-        KnownTable(title=layout.title, columns=layout.columns, judge=partial(collectives, read=layout.read))
+        KnownTable(
+            title=layout.title,
+            columns=layout.columns,
+            numbers=layout.numbers,
+            judge=partial(collectives, read=layout.read),
+        )
         for layout in LAYOUTS
     ),
-    KnownTable(title="training runs", columns=COLUMNS, judge=training),
+    KnownTable(title="training runs", columns=COLUMNS, numbers=NUMBERS, judge=training),
 )
 """What can be validated against."""
 
@@ -75,18 +82,26 @@ def validate(files: Iterable[Path], *, assume: bool = False) -> Comparison:
     Raises
     ------
     InputError
-        A file cannot be read, or its columns are those of no known table.
+        A file cannot be read, its columns are those of no known table, or a cell that should hold a number does not.
     """
-    judged = [item for file in files for item in _judged(read_table(file), assume)]
+    tables = [(table, _known(table)) for table in map(read_table, files)]
+    judged = [item for table, known in tables for item in known.judge(table, assume=assume)]
     return Comparison(
         verdicts=tuple(item for item in judged if isinstance(item, Verdict)),
         unmapped=tuple(item for item in judged if isinstance(item, Unmapped)),
     )
 
 
-def _judged(table: Table, assume: bool) -> Iterator[Verdict | Unmapped]:
+def _known(table: Table) -> KnownTable:
+    """Return what *table* is, by its columns; its numbers are checked."""
     for known in TABLES:
         if known.columns <= table.columns:
-            return known.judge(table, assume=assume)
+            require_numbers(table, known.numbers)
+            return known
+    nearest = max(TABLES, key=lambda known: len(known.columns & table.columns) / len(known.columns))
+    missing = nearest.columns - table.columns
+    if len(missing) < len(nearest.columns) / 2:
+        problem = f"looks like {nearest.title}, without the column {', '.join(sorted(missing))}"
+        raise InputError(problem, file=table.file, remedy="add it; what is not known is left blank")
     layouts = "; ".join(f"{known.title}: {', '.join(sorted(known.columns))}" for known in TABLES)
     raise InputError("the columns are those of no known table", file=table.file, remedy=f"known are {layouts}")

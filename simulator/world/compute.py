@@ -28,6 +28,10 @@ class ComputeSection(Section):
     """Efficiencies measured with a software stack: a file of ``topologies/stacks``."""
     achieved: FlopRate | None = None
     """FLOP/s of the whole computation, matrix products and all; then nothing else takes time."""
+    measured: str | None = None
+    """A table of measured times of layers or modules (.csv)."""
+    scale_measured: bool = False
+    """Whether rows of the table that were measured with other numbers of tokens count in proportion."""
     overlap_slowdown: Annotated[float, Meta(ge=1)] | Literal["channels"] | None = None
     """How many times longer kernels take while their rank communicates; ``channels`` reckons it."""
     element_wise: ElementWise = "python"

@@ -22,6 +22,7 @@ from simulator.world.mesh import Mesh
 from simulator.world.model.explicit import LayerSection, explicit
 from simulator.world.model.frozen import freeze
 from simulator.world.model.huggingface import model_from_config, model_from_mapping
+from simulator.world.model.measured import MeasuredLayers, measured_layers, with_activations
 from simulator.world.model.module import Model
 from simulator.world.policy.choice import Asked, Policy, VariantSection, chosen_policy
 from simulator.world.policy.deepspeed import DeepSpeedConfig
@@ -130,6 +131,8 @@ class Scenario:
     """Where the job runs, unless a variant says otherwise."""
     compute: Compute
     """What kernels run, and how they are timed."""
+    measured: tuple[MeasuredLayers, ...]
+    """Measured times of layers and modules, instead of the model's."""
     step_per_layer: float
     """Of the optimizer's step, whatever its tensors' sizes, per layer [s]."""
     launch_time: float
@@ -233,6 +236,9 @@ def resolve_scenario(raw: dict[str, Any], file: Path) -> Scenario:
         checkpointed_share=section.training.checkpointed_share,
     )
     model = _model(section.model, ELEMENT_BYTES[training.precision], file)
+    tokens = training.micro_batch * model.sequence_length
+    measured = _measured(section.compute, model, tokens, file)
+    model = with_activations(model, measured, tokens) if measured else model
     asked = Asked(file=file, training=training, cluster=cluster, model=model)
     return Scenario(
         name=section.name,
@@ -241,6 +247,7 @@ def resolve_scenario(raw: dict[str, Any], file: Path) -> Scenario:
         training=training,
         place=place,
         compute=asked_compute(section.compute, training.precision),
+        measured=measured,
         step_per_layer=stack.step_per_layer(cluster.accelerator) if stack else 0.0,
         launch_time=float(section.host.launch_time or 0.0),
         host=_host(section.host),
@@ -250,6 +257,12 @@ def resolve_scenario(raw: dict[str, Any], file: Path) -> Scenario:
         variants=_variants(section, raw["topology"], place, stack, asked),
         raw=raw,
     )
+
+
+def _measured(section: ComputeSection, model: Model, tokens: int, file: Path) -> tuple[MeasuredLayers, ...]:
+    if section.measured is None:
+        return ()
+    return measured_layers(find(section.measured, file, "scenarios"), model, tokens, scales=section.scale_measured)
 
 
 def _with_stack(place: Place, stack: Stack | None) -> Place:

@@ -28,6 +28,18 @@ def parts_add_up(result):
     assert step >= result.compute_time * (1 - 1e-9)
 
 
+def ceilings_bound_the_step(result):
+    """What would be gained is no less than nothing, and communication has no more than all of its time hidden."""
+    bounds, step = result.ceilings, result.step_time * (1 + 1e-9)
+    assert (bounds["hidden"] is None) == (result.communication_time == 0)
+    assert -1e-9 <= (bounds["hidden"] or 0.0) <= 1
+    for name in ("perfect_overlap", "no_recompute"):
+        assert 0 <= bounds[f"{name}_step_time"] <= step
+        assert bounds[f"{name}_mfu"] >= result.mfu * (1 - 1e-9)
+    assert bounds["perfect_overlap_step_time"] >= result.compute_time * (1 - 1e-9)
+    assert bounds["perfect_overlap_step_time"] >= result.communication_time * (1 - 1e-9)
+
+
 def keeps_the_work_bound(ready, timeline):
     """No link carries more than its bandwidth allows, with bytes counted from the program, not by the network."""
     cast = ready.classes[0]

@@ -188,6 +188,7 @@ def test_the_parts_of_a_step_and_of_its_stalls_add_up(scenario, llama, sections,
     found = replace(asked(scenario, llama, sections), overlap_slowdown=slowdown)
     result = run_variant(found, found.variants[0]).result
     checks.parts_add_up(result)
+    checks.ceilings_bound_the_step(result)
     assert 0 <= result.slowed_time <= (1 - 1 / slowdown) * result.compute_time * (1 + 1e-9)
     if found.mesh.ranks == 1:
         assert result.volume["sent_per_rank"] == 0

@@ -34,7 +34,9 @@ def test_no_link_carries_more_than_its_bandwidth_allows(scenario, sections):
 @given(scenarios())
 def test_the_parts_of_a_step_and_of_its_stalls_add_up(scenario, sections):
     asked = scenario(**sections)
-    checks.parts_add_up(run_variant(asked, asked.variants[0]).result)
+    result = run_variant(asked, asked.variants[0]).result
+    checks.parts_add_up(result)
+    checks.ceilings_bound_the_step(result)
 
 
 @given(scenarios())

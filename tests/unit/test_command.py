@@ -207,6 +207,10 @@ def test_the_good_scenario_of_these_tests_is_good(tmp_path):
     (("run", MAIN, "--set", "topology.links.network.bandwidth=100"), "topology.links.network.bandwidth"),
     (("trace", MAIN, "-o", "nowhere/trace.json"), "nowhere"),
     (("topology", "show", "dgx-h10"), "did you mean 'dgx-h100'?"),
+    (("run",), "Missing argument 'SCENARIO'"),
+    (("runn", MAIN), "No such command 'runn'"),
+    (("run", MAIN, "--sett", "a=b"), "Did you mean '--set'?"),
+    (("plot", MAIN, "-o", "nowhere/plot.png"), "no such folder"),
 ])  # fmt: skip
 def test_wrong_arguments_are_one_line_too(arguments, expected):
     assert expected in refused(*arguments)

@@ -178,7 +178,7 @@ def test_reference_describes_exactly_the_causes():
     assert first_column(under(REFERENCE / "json.md", "`exposed_by_cause`")) == list(CAUSES)
 
 
-@pytest.mark.parametrize("key", ["exposed", "volume", "memory", "cost"])
+@pytest.mark.parametrize("key", ["exposed", "ceilings", "volume", "memory", "cost"])
 def test_reference_describes_exactly_the_keys_inside_a_result(key, results):
     described = first_column(under(REFERENCE / "json.md", f"`{key}`"))
     assert sorted(described) == sorted(results[0][key])
@@ -214,6 +214,12 @@ def test_reference_describes_every_command_and_option(name, of_name):
     options = [option for command in of_name for parameter in command.params for option in parameter.opts]
     assert [option for option in options if option.startswith("-") and f"`{option}`" not in text] == []
     assert [command.name for command in of_name if command.name not in text and command.name != name] == []
+
+
+def test_the_tests_that_documents_name_exist():
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    named = {name for page in PAGES for name in re.findall(r"`(test_\w+)`", page.read_text(encoding="utf-8"))}
+    assert [name for name in sorted(named) if not re.search(rf"def {name}(_|\()", tests)] == []
 
 
 def test_variants_in_the_readme_exist():

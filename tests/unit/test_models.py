@@ -80,8 +80,8 @@ def test_parameters_are_registered_in_the_order_that_was_recorded(name):
     assert [(tensor.name, tensor.elements) for tensor in root.tensors()] == [(row[0], row[2]) for row in params]
 
 
-def test_flop_of_the_main_model_by_the_two_conventions(scenario):
-    """A20: Llama-2-7B at 3,700 tokens/s on an A100 is 47.9 % by 6 P and 55.6 % with attention at sequence 4,096."""
+def test_a20_mfu_by_two_conventions():
+    """Llama-2-7B at 3,700 tokens/s on an A100 is 47.9 % by 6 P and 55.6 % with attention at sequence 4,096."""
     model = load_scenario("llama-2-7b-one-host").model
     assert 3700 * 6 * model.elements / 312e12 == pytest.approx(0.479, abs=5e-4)
     assert 3700 * model.model_flop / 312e12 == pytest.approx(0.556, abs=5e-4)

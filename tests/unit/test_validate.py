@@ -257,7 +257,13 @@ def test_nothing_predicted_is_no_failure(tmp_path):
     ("a,b\n1,2\n", ["known table", "collectives on one host", "published collectives", "num_gpus"]),
     ("", ["empty"]),
     (f"{ONE_HOST}\n1,2,3,4,5,6,7,8\n", ["row 1", "more cells"]),
-    (b"\xff\xfe\x00", ["cannot be read"]),
+    (f"{ONE_HOST}\n", ["no row"]),
+    (f"{ONE_HOST},bytes\n1,2,3,4,5,6,7,8\n", ["'bytes'", "twice"]),
+    (ONE_HOST.replace(",time_us", "") + "\n1,2,3,4,5,6\n", ["collectives on one host", "without the column time_us"]),
+    (f"{ONE_HOST}\nx,2,H100,all_gather,8,512 MiB,1400\n", ["row 1, bytes", "'512 MiB'", "bare number", "blank"]),
+    (f"{BETWEEN}\nx,8x200G,2,16,all_gather,0,1024,1.4 ms,x\n", ["row 1, time_us", "'1.4 ms'", "bare number"]),
+    (f"{ONE_HOST}\nx,2,H100,all_gather,8,1024,1e400\n", ["row 1, time_us", "'1e400'", "bare number"]),
+    (b"\xff\xfe\x00", ["cannot be read", "UTF-8"]),
     (None, ["cannot be read", "No such file"]),
 ])  # fmt: skip
 def test_a_file_that_is_no_table_gets_one_line(tmp_path, content, words):
@@ -268,6 +274,26 @@ def test_a_file_that_is_no_table_gets_one_line(tmp_path, content, words):
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
     assert all(word in done.stderr for word in ["table.csv", *words]), done.stderr
+
+
+@pytest.mark.parametrize(("place", "words"), [
+    ("nowhere/parity.png", ["--plot", "no such folder"]),
+    ("table.csv/parity.png", ["--plot", "no such folder"]),
+    ("parity.gif", ["--plot", ".png"]),
+    ("/proc/parity.png", ["/proc/parity.png", "cannot be written"]),
+])  # fmt: skip
+def test_a_picture_that_cannot_be_written_is_told_in_one_line(tmp_path, place, words):
+    done = zerosim("validate", published(tmp_path), "--plot", tmp_path / place)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert all(word in done.stderr for word in words), done.stderr
+
+
+def test_a_folder_without_write_permission_is_refused_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda *_: False)  # whoever runs the tests may write everywhere
+    done = zerosim("validate", tmp_path / "nowhere.csv", "--plot", tmp_path / "parity.png")
+    assert done.returncode == 2
+    assert "cannot be written to" in done.stderr
 
 
 def test_every_shared_row_gets_a_verdict_or_a_reason():

@@ -62,6 +62,8 @@ class Layout:
 
     title: str
     columns: frozenset[str]
+    numbers: frozenset[str]
+    """Those of them that hold numbers."""
     read: Callable[[Cells], Measurement]
 
 
@@ -132,11 +134,13 @@ LAYOUTS: Final = (
     Layout(
         title="collectives on one host",
         columns=frozenset({"system", "device", "op_name", "num_gpus", "bytes", "time_us"}),
+        numbers=frozenset({"num_gpus", "bytes", "time_us"}),
         read=_one_host,
     ),
     Layout(
         title="collectives between hosts",
         columns=frozenset({"system", "nics_per_node", "nodes", "gpus", "op", "in_place", "bytes", "time_us", "source"}),
+        numbers=frozenset({"nodes", "gpus", "bytes", "time_us"}),
         read=_between_hosts,
     ),
     Layout(
@@ -145,6 +149,9 @@ LAYOUTS: Final = (
             "source", "source_file_or_section", "system", "gpu", "n_gpus", "n_nodes", "gpus_per_node",
             "inter_bw_gbps_per_node", "collective", "algo_or_settings", "size_bytes", "time_us", "busbw_gbs",
             "in_place", "value_origin", "notes",
+        }),
+        numbers=frozenset({
+            "n_gpus", "n_nodes", "gpus_per_node", "inter_bw_gbps_per_node", "size_bytes", "time_us", "busbw_gbs",
         }),
         read=_published,
     ),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["COLUMNS", "Run", "read_run"]
+__all__ = ["COLUMNS", "NUMBERS", "Run", "read_run"]
 
 COLUMNS: Final = frozenset({
     "source", "model_name", "n_params", "n_layers", "d_model", "n_heads", "ffn", "vocab", "seq_len", "gpu",
@@ -15,6 +15,12 @@ COLUMNS: Final = frozenset({
     "strategy", "act_ckpt", "metric_name", "metric_value", "notes",
 })  # fmt: skip
 """That a table of runs must have."""
+
+NUMBERS: Final = frozenset({
+    "n_params", "n_layers", "d_model", "n_heads", "ffn", "vocab", "seq_len", "n_gpus", "gpus_per_node",
+    "inter_bw_gbps_per_node", "micro_batch_per_gpu", "grad_accum", "metric_value",
+})  # fmt: skip
+"""Those of them that hold numbers."""
 
 _GBIT = 1e9 / 8
 

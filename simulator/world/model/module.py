@@ -64,6 +64,11 @@ class Model:
     root: Module
     """The module tree that frameworks hook into."""
 
+    def modules_of(self, layer: Layer) -> tuple[Module, ...]:
+        """Modules that *layer* consists of, and all below them."""
+        names = frozenset(layer.modules)
+        return tuple(below for module in self.root.walk() if module.name in names for below in module.walk())
+
     @property
     def hidden_size(self) -> int | None:
         """Width, from the widest table, as that of words may be narrower; None for a model without one."""
