@@ -42,12 +42,28 @@ def variant_of(run: Run) -> dict[str, Any]:
         return {"name": "run", "fsdp2": {"param_dtype": "bf16", "reduce_dtype": "fp32"}}
     if "fsdp" in said or "full_shard" in said or "hsdp" in said:
         return {"name": "run", "fsdp1": _fsdp1(run, said)}
+    if "internevo" in run.source.lower():
+        return {"name": "run", "internevo": _internevo(said)}
     stage = re.search(r"zero[\s-]?(\+\+|[0-3])", said)
     if stage:
         return {"name": "run", "deepspeed": _deepspeed(run, stage[1], said)}
     if re.search(r"\bddp\b|data parallel", said):
         return {"name": "run", "ddp": {}}
     raise InputError("strategy not stated" if not run.strategy else f"a strategy that is not modelled: {run.strategy}")
+
+
+def _internevo(said: str) -> dict[str, Any]:
+    """Of its optimizer: whole parameters, divided among the group that the row names, else among all ranks.
+
+    The runs are of 2023, before torch 2.1, with which InternEvo has a fused AdamW.
+    """
+    group = re.search(r"group=(\d+)", said)
+    return {
+        "zero1": {"size": int(group[1]) if group else -1},
+        "overlap_sync_grad": True,
+        "overlap_sync_param": False,
+        "fused": False,
+    }
 
 
 def _fsdp1(run: Run, said: str) -> dict[str, Any]:
