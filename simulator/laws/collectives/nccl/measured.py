@@ -16,8 +16,8 @@ The tuner chooses well and predicts optimistically: by 5 to 10 % on H100, 10 to 
 
   .. math:: T = \alpha + (n - m) \left(h + \frac{c k}{b}\right) + (m - 1) \left(H + \frac{c k}{B}\right) + \frac{S}{B}
 
-  (a pipelined chain: van de Geijn and Watts 1997, "SUMMA", Concurrency 9(4)).  Under Simple a rank passes a chunk on when
-  all of it is there: a slot of its buffer, 4 MiB in 8 slots per channel (``BROADCAST_CHUNKSTEPS`` and
+  (a pipelined chain: van de Geijn and Watts 1997, "SUMMA", Concurrency 9(4)).  Under Simple a rank passes a chunk on
+  when all of it is there: a slot of its buffer, 4 MiB in 8 slots per channel (``BROADCAST_CHUNKSTEPS`` and
   ``REDUCE_CHUNKSTEPS`` are 1 in NCCL ``src/include/collectives.h``), or all of a smaller message.  LL and LL128 pass
   each line on at once.
 * *NVLS* sets up each rank of a host as its chunks begin to flow; below 8 MiB there are fewer of them.
