@@ -55,7 +55,7 @@ def variant_of(run: Run) -> dict[str, Any]:
 def _internevo(said: str) -> dict[str, Any]:
     """Of its optimizer: whole parameters, divided among the group that the row names, else among all ranks.
 
-    The runs are of 2023, before torch 2.1, with which InternEvo has a fused AdamW.
+    The table does not say its torch; InternLM was released for 1.13, and a fused AdamW is from 2.1 on.
     """
     group = re.search(r"group=(\d+)", said)
     return {
