@@ -85,7 +85,7 @@ def model_states(
     elements: float,
     each: StateBytes,
     zero_stage: int,
-    ranks: int,
+    ranks: float,
     secondary: int = 1,
     *,
     trainable: float | None = None,

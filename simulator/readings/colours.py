@@ -53,6 +53,7 @@ ROLE_COLOURS: Final = {
     "all_reduce": "#FFAABB",
     "all_to_all": "#EEDD88",
     "broadcast": "#BBCC33",
+    "parameter_broadcast": "#CFA87A",
     "reduce": "#AAAA00",
 }
 """What collectives are for, by their role."""

@@ -19,10 +19,11 @@ from simulator.readings.ceilings import ceilings
 from simulator.readings.exposure import Exposure
 from simulator.readings.footprint import Footprint, footprint
 from simulator.readings.volume import Volume
-from simulator.schedules.ownership import owners, state_bytes
+from simulator.schedules.ownership import owners, state_bytes, updated
 from simulator.world.model.checkpointing import Again, computed_again
 from simulator.world.model.layer import Layer
 from simulator.world.policy.choice import Policy
+from simulator.world.policy.internevo import InternEvoPolicy
 from simulator.world.policy.textbook import TextbookPolicy
 from simulator.world.policy.zero import DeepSpeedPolicy
 from simulator.world.scenario import Scenario, Variant
@@ -167,6 +168,9 @@ def _states(scenario: Scenario, policy: Policy) -> dict[str, float]:
     if isinstance(policy, TextbookPolicy | DeepSpeedPolicy):
         secondary = policy.zero_hpz_partition_size
         return model_states(elements, each, policy.zero_stage, mesh.ranks, secondary, trainable=trainable)
+    if isinstance(policy, InternEvoPolicy):
+        most = updated(policy, mesh, scenario.model)
+        return model_states(elements, each, 1, trainable / most, trainable=trainable)
     return sharded_states(elements, trainable, owners(policy, mesh), each)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
+from typing import Any
 
 from simulator.schedules.bf16_optimizer import deepspeed_bf16_optimizer, uses_bf16_optimizer
 from simulator.schedules.ddp import ddp
 from simulator.schedules.fsdp1 import fsdp1
 from simulator.schedules.fsdp2 import fsdp2
+from simulator.schedules.internevo import internevo
 from simulator.schedules.job import Job
-from simulator.schedules.ownership import owners, state_bytes
+from simulator.schedules.ownership import state_bytes, updated
 from simulator.schedules.prepare import prepared
 from simulator.schedules.program import Program
 from simulator.schedules.textbook import textbook
@@ -21,6 +23,7 @@ from simulator.world.policy.choice import Policy
 from simulator.world.policy.ddp import DdpPolicy
 from simulator.world.policy.fsdp1 import Fsdp1Policy
 from simulator.world.policy.fsdp2 import Fsdp2Policy
+from simulator.world.policy.internevo import InternEvoPolicy
 from simulator.world.policy.textbook import TextbookPolicy
 from simulator.world.policy.zero import DeepSpeedPolicy
 from simulator.world.scenario import Scenario, Variant
@@ -37,7 +40,7 @@ def record(scenario: Scenario, variant: Variant) -> Program:
     if isinstance(policy, TextbookPolicy):
         return textbook(scenario, policy)
     update = state_bytes(policy, scenario.training.precision).update_traffic
-    job = prepared(scenario, update * scenario.model.trainable / owners(policy, scenario.mesh))
+    job = prepared(scenario, update * updated(policy, scenario.mesh, scenario.model))
     return first_step(job, policy) if scenario.first_step else steady_step(job, policy)
 
 
@@ -69,13 +72,21 @@ def _rehearsals(policy: Policy) -> int:
 
 def steps(job: Job, policy: Policy) -> Iterator[Program]:
     """One program per optimizer step, the first of the job first."""
-    if isinstance(policy, DdpPolicy):
-        return ddp(job, policy)
-    if isinstance(policy, Fsdp1Policy):
-        return fsdp1(job, policy)
-    if isinstance(policy, Fsdp2Policy):
-        return fsdp2(job, policy)
-    assert isinstance(policy, DeepSpeedPolicy)
+    if isinstance(policy, DeepSpeedPolicy):
+        return _deepspeed(job, policy)
+    return _SCHEDULES[type(policy)](job, policy)
+
+
+_SCHEDULES: Mapping[type, Callable[[Job, Any], Iterator[Program]]] = {
+    DdpPolicy: ddp,
+    Fsdp1Policy: fsdp1,
+    Fsdp2Policy: fsdp2,
+    InternEvoPolicy: internevo,
+}
+"""By the type of their policy."""
+
+
+def _deepspeed(job: Job, policy: DeepSpeedPolicy) -> Iterator[Program]:
     if policy.zero_stage == 3:
         return deepspeed_stage3(job, policy)
     if policy.zero_stage == 0:

@@ -45,6 +45,8 @@ def variant_of(run: Run) -> dict[str, Any]:
         return {"name": "run", "fsdp2": {"param_dtype": "bf16", "reduce_dtype": "fp32"}}
     if "fsdp" in said or "full_shard" in said or "hsdp" in said:
         return {"name": "run", "fsdp1": _fsdp1(run, said)}
+    if "internevo" in run.source.lower():
+        return {"name": "run", "internevo": _internevo(said)}
     stage = re.search(r"zero[\s-]?(\+\+|[0-3])", said)
     if stage:
         return {"name": "run", "deepspeed": _deepspeed(run, stage[1], said)}
@@ -58,6 +60,20 @@ def _year(run: Run) -> int:
     said = f"{run.source} {run.section}"
     post, preprint = re.search(r"\b(20[12]\d)-\d\d-\d\d", said), re.search(r"arXiv (\d\d)\d\d\.\d", said)
     return int(post[1]) if post else 2000 + int(preprint[1]) if preprint else 9999
+
+
+def _internevo(said: str) -> dict[str, Any]:
+    """Of its optimizer: whole parameters, divided among the group that the row names, else among all ranks.
+
+    The table does not say its torch; InternLM was released for 1.13, and a fused AdamW is from 2.1 on.
+    """
+    group = re.search(r"group=(\d+)", said)
+    return {
+        "zero1": {"size": int(group[1]) if group else -1},
+        "overlap_sync_grad": True,
+        "overlap_sync_param": False,
+        "fused": False,
+    }
 
 
 def _fsdp1(run: Run, said: str) -> dict[str, Any]:

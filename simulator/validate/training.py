@@ -184,6 +184,13 @@ def _candidates(run: Run) -> Iterator[tuple[dict[str, Any], float]]:
     layers, width, heads, vocabulary = run.layers or 0, run.width or 0, run.heads or 1, run.vocabulary or VOCABULARY
     positions = run.sequence_length or 0
     wide = run.feed_forward or 4 * width
+    if "internevo" in run.source.lower():  # its own modules: who broadcasts what follows from the tensors
+        internlm = {
+            "model_type": "INTERNLM", "hidden_size": width, "mlp_ratio": wide / width, "num_layers": layers,
+            "num_attention_heads": heads, "vocab_size": vocabulary,
+        }  # fmt: skip
+        yield internlm, layers * (4 * width**2 + 3 * width * wide + 6 * width) + (2 * vocabulary + 1) * width
+        return
     gpt = {
         "model_type": "gpt2", "n_embd": width, "n_layer": layers, "n_head": heads, "n_inner": wide,
         "n_positions": positions, "vocab_size": vocabulary,

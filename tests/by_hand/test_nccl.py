@@ -338,14 +338,34 @@ def test_what_does_not_exist_is_refused_with_what_does():
         NcclCollectives(cluster, Forced(algorithm="nvls")).exchanges(asked)
 
 
-def test_a_broadcast_waits_for_one_message_however_long_the_chain():
-    """17 us a call and 3 us a message of protocol Simple on A100; NCCL counts one hop of a chain between hosts."""
+@pytest.mark.parametrize(("payload", "protocol", "hosts", "inside", "between"), [
+    # 4 MiB pass 240 GB/s inside a host and 8 cards of 24 GB/s between hosts; 3.4 and 14 us a message
+    (GIB, "simple", 2, 14 * (3.4 + 2**22 / 240e3), 2**22 / 192e3),
+    (GIB, "simple", 20, 140 * (3.4 + 2**22 / 240e3), 18 * 14 + 19 * 2**22 / 192e3),
+    # a message that is smaller than the slots passes as a whole
+    (MIB, "simple", 20, 140 * (3.4 + 2**20 / 240e3), 18 * 14 + 19 * 2**20 / 192e3),
+    # lines are passed on at once
+    (MIB, "ll128", 20, 140 * 1.9, 18 * 4.0),
+    (1024, "ll", 20, 140 * 0.6, 18 * 2.7),
+])  # fmt: skip
+def test_the_first_chunk_of_a_chain_passes_every_rank(payload, protocol, hosts, inside, between):
+    """17 us a call and 3 us a message of protocol Simple on A100, of which NCCL counts one, between hosts."""
     adjustment = NcclCollectives(load_cluster("dgx-a100-80gb"), Forced()).adjustment
-    for hosts in (2, 64):
-        on = read("dgx-a100-80gb", hosts)
-        chosen = estimate("broadcast", GIB, on, "ring", "simple")
-        found = cost("broadcast", GIB, on, chosen, adjustment).latency - chosen.latency
-        assert found == pytest.approx(adjustment.simple_call.value + adjustment.simple_message.value, rel=1e-9)
+    on = read("dgx-a100-80gb", hosts)
+    for kind in ("broadcast", "reduce"):
+        chosen = estimate(kind, payload, on, "ring", protocol)
+        found = cost(kind, payload, on, chosen, adjustment).latency - chosen.latency
+        calls = {"simple": 17 + 3, "ll128": 2, "ll": 4 + 0.3}[protocol]
+        assert found == pytest.approx((calls + inside + between) * 1e-6, rel=1e-9)
+
+
+def test_a_chain_on_one_host_has_a_slot_per_channel():
+    """Twelve channels of half a MiB over 240 GB/s, seven times; NCCL counts one of the seven messages."""
+    adjustment = NcclCollectives(load_cluster("dgx-a100-80gb"), Forced()).adjustment
+    on = read("dgx-a100-80gb", 1)
+    chosen = estimate("broadcast", GIB, on, "ring", "simple")
+    found = cost("broadcast", GIB, on, chosen, adjustment).latency - chosen.latency
+    assert found == pytest.approx((17 + 3 + 6 * 3.4 + 7 * 12 * 2**19 / 240e3) * 1e-6, rel=1e-9)
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 8, 64])

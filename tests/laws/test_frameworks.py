@@ -139,7 +139,22 @@ def fsdp2(draw, hosts, devices):
     }
 
 
-FRAMEWORKS = (deepspeed, ddp, fsdp1, fsdp2)
+@st.composite
+def internevo(draw, hosts, devices):
+    """Keys of ``zero1`` and ``hybrid_zero_optimizer``."""
+    return {
+        "internevo": {
+            "zero1": draw(st.sampled_from([-1, 1, devices])),
+            "overlap_sync_grad": draw(st.booleans()),
+            "overlap_sync_param": draw(st.booleans()),
+            "reduce_bucket_size": draw(st.sampled_from([1, 20_000, 10**7, 2**29])),
+            "clip_grad_norm": draw(st.sampled_from([0.0, 1.0])),
+            "fused": draw(st.booleans()),
+        }
+    }
+
+
+FRAMEWORKS = (deepspeed, ddp, fsdp1, fsdp2, internevo)
 
 
 @st.composite

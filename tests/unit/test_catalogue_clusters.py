@@ -64,6 +64,9 @@ LINKS: dict[str, list[Row]] = {
     "gcp-a3-ultra": [NV4, ("pcie", *G5, 5.5), ("network", 50, 0.94, 1.5)],
     "gcp-a4-high": [NV5, ("pcie", *G5, 5.5), ("network", 50, 0.94, 1.5)],
     "hgx-a100-4gpu": [MESH, ("pcie", *G4, 6), ("network", *HDR, 1)],
+    "hgx-a100-4x100gbe": [
+        NV3, ("pcie", *G4, 5.5), ("crossbar", G4[0], None, 0), ("card", *G4, 0), ("network", 12.5, 0.94, 1.5),
+    ],
     "hgx-h20": [NV4, ("pcie", *G5, 6), ("network", *NDR, 1)],
     "hgx-h200": [NV4, ("pcie", *G5, 6), ("network", *NDR, 1), ("uplink", 2 * NDR[0], NDR[1], 0.33)],
     "l40s-pcie": [("pcie", 31.5, 20 / 31.5, 2.85), ("host_bridge", *G4, 2.65), ("network", 25, 0.85, 1.5)],
@@ -103,6 +106,7 @@ SHAPES: dict[str, tuple[str, int, int | None]] = {
     "gcp-a3-ultra": ("h200-sxm-141gb", 8, 8),
     "gcp-a4-high": ("b200-sxm-180gb", 8, 8),
     "hgx-a100-4gpu": ("a100-sxm-80gb", 4, 4),
+    "hgx-a100-4x100gbe": ("a100-sxm-80gb", 8, 4),
     "hgx-h20": ("h20-sxm-96gb", 8, 8),
     "hgx-h200": ("h200-sxm-141gb", 8, 8),
     "l40s-pcie": ("l40s-48gb", 8, 2),
@@ -170,6 +174,7 @@ BUSBW = [
     ("gcp-a4-high", 2, 8, 8 * 50 * 0.94, 0.001),  # RoCE assumed in the middle of its range
     ("hgx-a100-4gpu", 1, 2, 4 * 20, 0.001),  # NCCL: 20 of each of four links
     ("hgx-a100-4gpu", 1, 4, 12 * 20, 0.001),
+    ("hgx-a100-4x100gbe", 2, 8, 47, 0.001),  # RoCE assumed in the middle of its range
     ("hgx-h20", 1, 8, 360, 0.035),  # as dgx-h100
     ("hgx-h20", 2, 8, 8 * 48, 0.001),
     ("hgx-h200", 1, 8, 360, 0.035),  # as dgx-h100

@@ -291,6 +291,8 @@ SMALL["qwen"] = {**WIDE, "model_type": "qwen"}
 SMALL["nanogpt"] = {"n_layer": 2, "n_head": 4, "n_embd": 64, "vocab_size": 256}
 SMALL["megatron"] = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 256}
 SMALL["torchtitan"] = {"dim": 64, "n_layers": 2, "n_heads": 4, "vocab_size": 256}
+SMALL["internlm"] = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 256}
+SMALL["internlm"] |= {"model_type": "INTERNLM", "mlp_ratio": 8 / 3}
 SMALL["llama"] = {**PAIRS, "model_type": "llama"}
 
 
@@ -349,6 +351,15 @@ def test_nanogpt_by_hand():
     assert counted(root)[0] == (50_304 + 1024) * h + 12 * (12 * h * h + 13 * h) + 2 * h == 124_475_904
     without, _ = built({"n_layer": 12, "n_head": 12, "n_embd": h, "bias": False}, 1024)
     assert counted(without)[0] == (50_304 + 1024) * h + 12 * (12 * h * h + 2 * h) + h
+
+
+def test_internlm_by_hand():
+    """InternLM-7B: 32 blocks of 4 h h + 3 h f and 6 h of biases and norms, table, head, last norm; 291 tensors."""
+    h, f, v = 4096, 11_008, 103_168
+    sizes = {"hidden_size": h, "num_layers": 32, "num_attention_heads": 32, "vocab_size": v, "mlp_ratio": 8 / 3}
+    root, _ = built({"model_type": "INTERNLM", **sizes}, 2048)
+    assert counted(root)[0] == 32 * (4 * h * h + 3 * h * f + 6 * h) + 2 * v * h + h == 7_321_948_160
+    assert len(list(root.tensors())) == 32 * (2 + 2 + 2 + 3) + 3
 
 
 @pytest.mark.parametrize(("layers", "hidden", "heads"), [(24, 2304, 24), (96, 12_288, 96), (128, 25_600, 160)])

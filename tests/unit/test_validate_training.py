@@ -122,6 +122,16 @@ def test_zeropp_quantizes_and_keeps_a_copy_in_each_host():
     assert zero["zero_quantized_gradients"]
 
 
+@pytest.mark.parametrize(("said", "size"), [
+    ("ZeRO-1", -1),
+    ("ZeRO-1, optimizer-state shard group=8 GPUs = one node", 8),
+    ("ZeRO-1, optimizer-state shard group=64 (all DP ranks)", 64),
+])  # fmt: skip
+def test_zero1_of_internevo_divides_among_the_group_that_its_row_names(said, size):
+    run = read_run(ROW | {"source": "InternLM/InternEvo@0", "strategy": said})
+    assert variant_of(run)["internevo"]["zero1"] == {"size": size}
+
+
 def test_an_unknown_strategy_is_named():
     with pytest.raises(InputError, match="a strategy that is not modelled: magic"):
         variant_of(read_run(ROW | {"strategy": "magic"}))

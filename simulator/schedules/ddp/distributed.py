@@ -23,9 +23,10 @@ from typing import Final, Literal
 
 from simulator.errors import InputError
 from simulator.laws.kernels import Kernel
-from simulator.schedules.ddp.reducer import Rank, Reducer, bucket_label, compute_bucket_assignment_by_size
+from simulator.schedules.ddp.reducer import Reducer, bucket_label, compute_bucket_assignment_by_size
 from simulator.schedules.job import DTYPE_BYTES, Job
 from simulator.schedules.program import Event, Program
+from simulator.schedules.rank import Rank
 from simulator.schedules.tape import COMPUTE
 from simulator.world.model.execution import with_kernels
 from simulator.world.policy.ddp import DdpPolicy

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from simulator.laws.collectives.base import CollectiveKind
-from simulator.laws.kernels import Kernel
-from simulator.schedules.job import DTYPE_BYTES, Job, collective
-from simulator.schedules.program import Event, Memory, Operation
+from simulator.schedules.job import DTYPE_BYTES
+from simulator.schedules.program import Event, Memory
+from simulator.schedules.rank import Rank
 from simulator.schedules.tape import COMPUTE
-from simulator.world.model.layer import Work
 from simulator.world.policy.ddp import DdpPolicy
 
-__all__ = ["Rank", "Reducer", "bucket_label", "compute_bucket_assignment_by_size"]
+__all__ = ["Reducer", "bucket_label", "compute_bucket_assignment_by_size"]
 
 COMM_HOOK = "comm hook"
 """Stream of what a communication hook does after its all-reduce: futures run callbacks on a stream of their own."""
@@ -48,41 +46,6 @@ def compute_bucket_assignment_by_size(sizes: Mapping[str, float], limits: Sequen
             buckets.append(bucket)
             bucket, filled = [], 0.0
     return [*buckets, bucket] if bucket else buckets
-
-
-class Rank:
-    """Launches for DDP and its reducer."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self.tape = job.tape()
-        self._internal = f"nccl {job.world.name}"
-        self._made: dict[tuple[object, ...], Operation] = {}
-
-    def hook(self) -> None:
-        """Spend the host's time for a hook."""
-        if self.job.costs.hook:
-            self.tape.work(self.job.costs.hook)
-
-    def issue(self, kind: CollectiveKind, elements: int, dtype: str, role: str, label: str) -> Event:
-        """Put a collective into the group's internal stream, behind what is in the compute stream now (D-6, O-6)."""
-        key = (kind, elements, dtype, role)
-        if key not in self._made:
-            self._made[key] = collective(kind, elements, dtype, self.job.world, role)
-        self.tape.wait(self._internal, self.tape.record(COMPUTE))
-        return self.tape.launch(self._made[key], self._internal, label=label)
-
-    def move(self, kind: str, traffic: float, serves: str, label: str, stream: str = COMPUTE) -> Event:
-        """Launch a kernel that reads and writes *traffic* bytes."""
-        key = (kind, traffic, serves)
-        if key not in self._made:
-            works = (Work("memory", constant_traffic=traffic),)
-            self._made[key] = Kernel(kind=kind, works=works, is_copy=True, serves=serves)
-        return self.tape.launch(self._made[key], stream, label=label)
-
-    def read(self) -> None:
-        """Block the host until it has copied something from the device."""
-        self.tape.synchronize(self.tape.record(COMPUTE), "data")
 
 
 class Reducer:

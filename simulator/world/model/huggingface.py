@@ -19,6 +19,7 @@ from simulator.world.model.meta import available, from_transformers, knows
 __all__ = ["FAMILIES", "model_from_config", "model_from_mapping", "reader"]
 
 FAMILIES: Final[Mapping[str, str]] = {
+    "INTERNLM": "internlm",
     "RefinedWeb": "falcon",
     "RefinedWebModel": "falcon",
     "bert": "bert",

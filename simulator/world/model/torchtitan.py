@@ -31,7 +31,7 @@ from simulator.world.model.family import Reader, family
 from simulator.world.model.layer import Tensor
 from simulator.world.model.module import Module
 
-__all__ = ["READERS", "TorchtitanConfig", "torchtitan"]
+__all__ = ["READERS", "TorchtitanConfig", "feed_forward", "torchtitan"]
 
 
 class TorchtitanConfig(Section, forbid_unknown_fields=False):
@@ -92,7 +92,7 @@ def _sizes(config: TorchtitanConfig, sequence_length: int, element_bytes: int) -
 def _block(name: str, sizes: Sizes) -> Module:
     before = norm(f"{name}.attention_norm", "RMSNorm", sizes.hidden, sizes.element_bytes, bias=False)
     after = norm(f"{name}.ffn_norm", "RMSNorm", sizes.hidden, sizes.element_bytes, bias=False)
-    attended, fed = _attention(f"{name}.attention", sizes), _feed_forward(f"{name}.feed_forward", sizes)
+    attended, fed = _attention(f"{name}.attention", sizes), feed_forward(f"{name}.feed_forward", sizes)
     return Module(
         name=name,
         kind="TransformerBlock",
@@ -108,7 +108,8 @@ def _attention(name: str, sizes: Sizes) -> Module:
     return attention(Module(name=name, kind="Attention", children=parts, calls=parts), sizes, rotary=True)
 
 
-def _feed_forward(name: str, sizes: Sizes) -> Module:
+def feed_forward(name: str, sizes: Sizes) -> Module:
+    """Gated feed-forward: ``w1`` behind the activation function, ``w3`` beside it, ``w2`` back to the width."""
     hidden, wide, width = sizes.hidden, sizes.wide, sizes.element_bytes
     gate = matrix(f"{name}.w1", (wide, hidden), width, bias=False)
     down = matrix(f"{name}.w2", (hidden, wide), width, bias=False)

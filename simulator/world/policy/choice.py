@@ -19,6 +19,7 @@ from simulator.world.policy.deepspeed import DeepSpeedConfig, deepspeed_policy, 
 from simulator.world.policy.deepspeed_batch import resolve_batch
 from simulator.world.policy.fsdp1 import Fsdp1Policy
 from simulator.world.policy.fsdp2 import Fsdp2Policy
+from simulator.world.policy.internevo import InternEvoPolicy, load_internevo
 from simulator.world.policy.launch import Launch
 from simulator.world.policy.llmfoundry import load_llmfoundry
 from simulator.world.policy.textbook import TextbookPolicy
@@ -29,9 +30,9 @@ from simulator.world.training import Training
 
 __all__ = ["Asked", "Chosen", "Policy", "VariantSection", "chosen_policy"]
 
-Policy = TextbookPolicy | DeepSpeedPolicy | DdpPolicy | Fsdp1Policy | Fsdp2Policy
+Policy = TextbookPolicy | DeepSpeedPolicy | DdpPolicy | Fsdp1Policy | Fsdp2Policy | InternEvoPolicy
 
-SCHEDULES = ("textbook", "ddp", "deepspeed", "fsdp1", "fsdp2")
+SCHEDULES = ("textbook", "ddp", "deepspeed", "fsdp1", "fsdp2", "internevo")
 """Schedules that can be recorded."""
 
 TRAINERS = ("accelerate", "torchtitan", "llmfoundry")
@@ -55,6 +56,8 @@ class VariantSection(Section):
     """Options of ``FullyShardedDataParallel``."""
     fsdp2: dict[str, Any] | None = None
     """Options of ``fully_shard``."""
+    internevo: dict[str, Any] | None = None
+    """Keys of InternEvo's ``parallel.zero1`` and ``hybrid_zero_optimizer``."""
     accelerate: str | dict[str, Any] | None = None
     """A configuration file of accelerate (or axolotl)."""
     torchtitan: str | dict[str, Any] | None = None
@@ -128,7 +131,7 @@ def chosen_policy(item: VariantSection, asked: Asked, key: str) -> Chosen:
         assert item.deepspeed is not None
         return _deepspeed(load_deepspeed(item.deepspeed, asked.file, f"{key}.deepspeed"), asked, f"{key}.deepspeed")
     policy_key = f"{key}.{schedule}"
-    return Chosen(schedule=schedule, policy=_pytorch(schedule, getattr(item, schedule), asked, policy_key))
+    return Chosen(schedule=schedule, policy=_options(schedule, getattr(item, schedule), asked, policy_key))
 
 
 def _trainer(trainer: str, raw: str | dict[str, Any], asked: Asked, key: str) -> Chosen:
@@ -199,7 +202,11 @@ def _deepspeed(config: DeepSpeedConfig, asked: Asked, key: str) -> Chosen:
     return Chosen(schedule="deepspeed", policy=policy, config=config)
 
 
-def _pytorch(schedule: str, raw: dict[str, Any], asked: Asked, key: str) -> DdpPolicy | Fsdp1Policy | Fsdp2Policy:
+def _options(
+    schedule: str, raw: dict[str, Any], asked: Asked, key: str
+) -> DdpPolicy | Fsdp1Policy | Fsdp2Policy | InternEvoPolicy:
+    if schedule == "internevo":
+        return load_internevo(raw, asked.mesh, asked.file, key)
     if schedule == "ddp":
         return convert_options(raw, DdpPolicy, asked.file, key)
     # without a wish, every block of the model is a unit, as the frameworks' own wrapping policies have it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -57,6 +58,8 @@ class System:
     """Latency of a message inside a host relative to NCCL's constant."""
     inter_scale: float = 1.0
     """Latency of a message between hosts relative to NCCL's constant."""
+    device: float = math.inf
+    """Bandwidth of a device to the others of its host [B/s]."""
 
     @property
     def per_host(self) -> float:

@@ -1,6 +1,6 @@
 r"""What measured times need beyond the tuner's estimate.
 
-The tuner chooses well and predicts optimistically: by 5 to 10 % on H100, 10 to 30 % on A100.  Three things are missing.
+The tuner chooses well and predicts optimistically: by 5 to 10 % on H100, 10 to 30 % on A100.  It leaves out:
 
 * *A local pass.*  The kernel of an out-of-place all-gather also copies the rank's own part, that of a reduce-scatter
   and an all-reduce ends with a pass that reduces and stores without sending (NCCL ``src/device/all_gather.h``,
@@ -10,6 +10,16 @@ The tuner chooses well and predicts optimistically: by 5 to 10 % on H100, 10 to 
 
   with C the rate at which they copy.  It explains why bus bandwidth grows with the number of ranks n.
 * *Calls and messages* take longer than NCCL's constants by a few microseconds that depend on the generation.
+* *Chains.*  A broadcast or reduce hands chunks from rank to rank, and the tuner counts one message however many ranks
+  there are.  The last rank has nothing before the first chunk has come through all others: with h and H a message
+  inside a host and between hosts, c channels with chunks of k bytes, and b and B the bandwidths there,
+
+  .. math:: T = \alpha + (n - m) \left(h + \frac{c k}{b}\right) + (m - 1) \left(H + \frac{c k}{B}\right) + \frac{S}{B}
+
+  (a pipelined chain: van de Geijn and Watts 1997, "SUMMA", Concurrency 9(4)).  Under Simple a rank passes a chunk on
+  when all of it is there: a slot of its buffer, 4 MiB in 8 slots per channel (``BROADCAST_CHUNKSTEPS`` and
+  ``REDUCE_CHUNKSTEPS`` are 1 in NCCL ``src/include/collectives.h``), or all of a smaller message.  LL and LL128 pass
+  each line on at once.
 * *NVLS* sets up each rank of a host as its chunks begin to flow; below 8 MiB there are fewer of them.
 * *Trees between hosts* take twice NCCL's constant for a network step (all-reduces of 4 to 32 hosts of 8 H100 under
   ``NCCL_ALGO=NVLSTree``), and under LL and LL128 reach 0.7 of their bandwidth (the
@@ -37,6 +47,8 @@ TREE_FULL = 4 * 2**20
 """Payload from which it takes that long; the smallest all-reduces take NCCL's constant [B]."""
 NVLS_FULL = 8 * 2**20
 """Payload from which NVLS has all its chunks in flight [B]."""
+CHUNK = 4 * 2**20 // 8
+"""Slot of a channel's buffer: ``DEFAULT_BUFFSIZE`` over ``NCCL_STEPS`` [B]."""
 LL128_MESSAGES = 15
 """Messages of a pass that take longer than NCCL's constant under LL128: seen on up to 16 ranks."""
 FLAGGED_TREE = 0.7
@@ -66,8 +78,22 @@ def cost(kind: CollectiveKind, payload: float, system: System, chosen: Estimate,
     if chosen.algorithm == "tree" and system.hosts > 1:
         latency += _slow_steps(payload, TREE_FULL) * 2 * levels(system) * hop_between(system, "tree", chosen.protocol)
         speed *= 1.0 if chosen.protocol == "simple" else FLAGGED_TREE
+    if kind in ("broadcast", "reduce"):
+        latency += _chained(payload, system, chosen)
     has_pass = chosen.algorithm == "ring" and chosen.protocol == "simple" and kind not in ("broadcast", "reduce")
     return Cost(latency, payload / speed, payload / system.ranks / adjustment.copy.value if has_pass else 0.0)
+
+
+def _chained(payload: float, system: System, chosen: Estimate) -> float:
+    """Time of a chain until its last rank has the first chunk, beyond the one message that the tuner counts [s]."""
+    ring = system.graphs["ring"]
+    chunks = min(payload, ring.channels * CHUNK) if chosen.protocol == "simple" else 0.0
+    inside = hop_inside(system, "ring", chosen.protocol) + chunks / system.device
+    if system.hosts == 1:
+        return (system.ranks - 1) * inside - hop_inside(system, "ring", chosen.protocol)
+    hop = hop_between(system, "tree" if system.per_host == 1 else "ring", chosen.protocol)
+    between = (system.hosts - 1) * (hop + chunks / (ring.channels * ring.inter))
+    return (system.ranks - system.hosts) * inside + between - hop
 
 
 def _calls(kind: CollectiveKind, system: System, chosen: Estimate, adjustment: Adjustment) -> float:

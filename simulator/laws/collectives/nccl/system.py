@@ -90,6 +90,7 @@ class SystemReader:
             in_network=self._in_network,
             intra_scale=_latency(inside) / (HOP["ring"][hop]["simple"] * MICRO) if inside else 1.0,
             inter_scale=min(1.0, away / usual) if between else 1.0,
+            device=self._device_rate(group, inside),
         )
 
     def _graphs(self, group: Group, inside: list[Link], between: list[Link], generation: int) -> dict[Algorithm, Graph]:
