@@ -58,6 +58,7 @@ def internlm(config: InternLMConfig, sequence_length: int, element_bytes: int) -
     sizes = Sizes(
         hidden=hidden,
         query=hidden,
+        heads=config.num_attention_heads,
         key_value=hidden,
         wide=config.wide,
         sequence_length=sequence_length,
