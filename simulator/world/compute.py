@@ -24,8 +24,9 @@ hand (apex, Transformer Engine, Liger); neighbours compiled into one (``torch.co
 class ComputeSection(Section):
     """``compute``: the kernels, and measured rates that replace the roofline."""
 
-    stack: str | None = None
-    """Efficiencies measured with a software stack: a file of ``topologies/stacks``."""
+    stack: str = "pytorch"
+    """Efficiencies measured with a software stack, a file of ``topologies/stacks``; ``none`` for those that single
+    kernels reach at best."""
     achieved: FlopRate | None = None
     """FLOP/s of the whole computation, matrix products and all; then nothing else takes time."""
     measured: str | None = None

@@ -220,7 +220,7 @@ def resolve_scenario(raw: dict[str, Any], file: Path) -> Scenario:
         As :func:`load_scenario`.
     """
     section = convert(raw, ScenarioSection, file)
-    stack = None if section.compute.stack is None else software_stack(section.compute.stack, file)
+    stack = _stack(section.compute, file)
     place = _with_stack(asked_place(section.topology, file), stack)
     cluster = place.cluster
     if section.compute.achieved is None:
@@ -263,6 +263,11 @@ def _measured(section: ComputeSection, model: Model, tokens: int, file: Path) ->
     if section.measured is None:
         return ()
     return measured_layers(find(section.measured, file, "scenarios"), model, tokens, scales=section.scale_measured)
+
+
+def _stack(section: ComputeSection, file: Path) -> Stack | None:
+    """Software stack, unless a measured rate contains what it reaches."""
+    return None if section.stack == "none" or section.achieved is not None else software_stack(section.stack, file)
 
 
 def _with_stack(place: Place, stack: Stack | None) -> Place:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from simulator.errors import UnknownNameError
@@ -23,8 +24,6 @@ class Reached:
     """Of the data-sheet's bandwidth."""
     fused: Number | None
     """Of the data-sheet's bandwidth, by compiled kernels; None where it was not measured."""
-    narrow: Number | None
-    """Of matrix products in 8 bits; None where it was not measured."""
     step_per_layer: Number
     """Of the optimizer's step per layer of the model: launches for many tensors, clipping, logging [s]."""
 
@@ -36,25 +35,36 @@ class Stack:
     name: str
     reached: Mapping[str, Reached]
     """By generation."""
+    others: Reached
+    """On generations that were not measured, as part of what single kernels reach at best."""
 
     def on(self, part: Accelerator) -> Accelerator:
-        """Return *part* with what is reached on it; as it is, if its generation was not measured."""
-        known = self.reached.get(part.generation)
-        if known is None:
-            return part
+        """Return *part* with what is reached on it."""
+        known, others = self.reached.get(part.generation), self.others
+        if known is not None:
+            return replace(
+                part,
+                matrix_efficiency=known.matrix,
+                attention_efficiency=known.attention,
+                memory_efficiency=known.memory,
+                fused_efficiency=known.fused,
+            )
         return replace(
             part,
-            matrix_efficiency=known.matrix,
-            attention_efficiency=known.attention,
-            memory_efficiency=known.memory,
-            fused_efficiency=known.fused,
-            narrow_efficiency=known.narrow or part.narrow_efficiency,
+            matrix_efficiency=_part_of(part.matrix_efficiency, others.matrix),
+            attention_efficiency=_part_of(part.attention_efficiency, others.attention),
+            memory_efficiency=_part_of(part.memory_efficiency, others.memory),
+            fused_efficiency=part.memory_efficiency if others.fused is None else others.fused,
         )
 
     def step_per_layer(self, part: Accelerator) -> float:
         """Time of the optimizer's step on *part* per layer, whatever its tensors' sizes [s]."""
-        known = self.reached.get(part.generation)
-        return 0.0 if known is None else known.step_per_layer.value
+        return self.reached.get(part.generation, self.others).step_per_layer.value
+
+
+def _part_of(best: Number, share: Number) -> Number:
+    """What is reached of the *best* that a single kernel reaches; as sure as the less sure of the two."""
+    return replace(share, value=best.value * share.value, name=f"{best.name} x {share.name}")
 
 
 class ReachedSection(Section):
@@ -65,7 +75,6 @@ class ReachedSection(Section):
     memory: dict[str, Any]
     step_per_layer: dict[str, Any]
     fused: dict[str, Any] | None = None
-    narrow: dict[str, Any] | None = None
 
 
 class StackSection(Section):
@@ -75,6 +84,7 @@ class StackSection(Section):
     title: str
     read: dict[str, str]
     reached: dict[Generation, ReachedSection]
+    others: ReachedSection
 
 
 def software_stack(name: str, file: object = None) -> Stack:
@@ -91,17 +101,15 @@ def software_stack(name: str, file: object = None) -> Stack:
         names = sorted(item.stem for item in folder.glob("*.yaml"))
         raise UnknownNameError("software stack", name, names, file=file, key="compute.stack")
     section = convert(read_mapping(path), StackSection, path)
-    return Stack(
-        name=name,
-        reached={
-            generation: Reached(
-                matrix=number(raw.matrix, "", f"{name}.{generation}.matrix", path),
-                attention=number(raw.attention, "", f"{name}.{generation}.attention", path),
-                memory=number(raw.memory, "", f"{name}.{generation}.memory", path),
-                fused=None if raw.fused is None else number(raw.fused, "", f"{name}.{generation}.fused", path),
-                narrow=None if raw.narrow is None else number(raw.narrow, "", f"{name}.{generation}.narrow", path),
-                step_per_layer=number(raw.step_per_layer, "s", f"{name}.{generation}.step_per_layer", path),
-            )
-            for generation, raw in section.reached.items()
-        },
+    reached = {generation: _reached(raw, f"{name}.{generation}", path) for generation, raw in section.reached.items()}
+    return Stack(name=name, reached=reached, others=_reached(section.others, f"{name}.others", path))
+
+
+def _reached(raw: ReachedSection, name: str, path: Path) -> Reached:
+    return Reached(
+        matrix=number(raw.matrix, "", f"{name}.matrix", path),
+        attention=number(raw.attention, "", f"{name}.attention", path),
+        memory=number(raw.memory, "", f"{name}.memory", path),
+        fused=None if raw.fused is None else number(raw.fused, "", f"{name}.fused", path),
+        step_per_layer=number(raw.step_per_layer, "s", f"{name}.step_per_layer", path),
     )

@@ -200,7 +200,8 @@ def played(scenario, llama, sections, **others):
 @MANY
 @given(scenarios(), st.sampled_from([1.0, 1.2, 3.0]))
 def test_the_parts_of_a_step_and_of_its_stalls_add_up(scenario, llama, sections, slowdown):
-    found = replace(asked(scenario, llama, sections), overlap_slowdown=slowdown)
+    found = asked(scenario, llama, sections)
+    found = replace(found, compute=replace(found.compute, overlap_slowdown=slowdown))
     result = run_variant(found, found.variants[0]).result
     checks.parts_add_up(result)
     checks.ceilings_bound_the_step(result)
