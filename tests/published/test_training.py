@@ -1,7 +1,10 @@
 """Throughput of published training runs.
 
 Sources: llm-foundry, ``scripts/train/benchmarking/README.md`` (2023-10 A100, 2024-01 H100; MFU with attention in full);
-InternEvo, ``doc/en/train_performance.md`` (commit c628a8c874); fms-fsdp, ``README.md`` (commit 5a296afe42).
+InternEvo, ``doc/en/train_performance.md`` (commit c628a8c874); fms-fsdp, ``README.md`` (commit 5a296afe42); torchtitan,
+``benchmarks/llama3_h100_202412_torchtitan.md`` (commit b5bcd76c66); DeepSpeed,
+``docs/_posts/2022-07-26-deepspeed-azure.md`` (commit edaa722126), figure 5a, read off the bars to 1 TFLOP/s, recompute
+counted.
 """
 
 import csv
@@ -24,6 +27,8 @@ SIZES = {  # layers, width, heads, feed-forward, vocabulary, parameters
     "InternLM-7B": (32, 4096, 32, 11008, 103168, 7321423872),
     "Llama2-7b": (32, 4096, 32, 11008, 32000, 6738415616),
     "Llama2-13b": (40, 5120, 40, 13824, 32000, 13015864320),
+    "Llama-3.1-8B": (32, 4096, 32, 14336, 128256, 8030261248),
+    "GPT-175B": (96, 12288, 96, "", "", 175e9),
     "Llama2-70b": (80, 8192, 64, 28672, 32000, 68976648192),
 }
 
@@ -33,10 +38,18 @@ A100 = FOUNDRY | {"gpu": "A100", "gpu_mem_gb": 40, "inter_bw_gbps_per_node": 160
 THROUGHPUT = {"metric_name": "tokens_per_s_per_gpu", "gpu_mem_gb": 80, "micro_batch_per_gpu": 2}
 INTERN = THROUGHPUT | {"source": "InternLM/InternEvo", "gpu": "A100", "seq_len": 2048, "inter_bw_gbps_per_node": 400,
                        "strategy": "ZeRO-1", "grad_accum": 4}  # fmt: skip
-HYBRID = "HSDP (HYBRID_SHARD, shard intra-node)"
+HYBRID = "HSDP (HYBRID_SHARD, shard intra-node), no compile"
+COMPILED = "HSDP (HYBRID_SHARD, shard intra-node), torch.compile"
+FULL_COMPILED = "FSDP (FULL_SHARD), torch.compile"
 IBM = THROUGHPUT | {"source": "foundation-model-stack/fms-fsdp", "seq_len": 4096, "strategy": "FSDP (FULL_SHARD)"}
 ON_A100 = IBM | {"gpu": "A100", "inter_bw_gbps_per_node": 400}
 ON_H100 = IBM | {"gpu": "H100", "inter_bw_gbps_per_node": 800}
+TITAN = THROUGHPUT | {"source": "pytorch/torchtitan", "gpu": "H100 (HBM2e 96GB SXM, 500 W cap)", "gpu_mem_gb": 96,
+                      "seq_len": 8192, "inter_bw_gbps_per_node": 3200, "strategy": "FSDP2 FULL_SHARD"}  # fmt: skip
+AZURE = {"source": "deepspeedai/DeepSpeed, docs/_posts/2022-07-26-deepspeed-azure.md", "gpu": "A100-SXM",
+         "gpu_mem_gb": 80,
+         "seq_len": 512, "inter_bw_gbps_per_node": 1600, "precision": "fp16", "strategy": "ZeRO-3 pure data parallel",
+         "metric_name": "hw_tflops_per_gpu"}  # fmt: skip
 
 RUNS = {  # model, GPUs, sequences per GPU, checkpointing, measured, another strategy
     "llm-foundry on H100": (0.05, H100, [
@@ -52,13 +65,23 @@ RUNS = {  # model, GPUs, sequences per GPU, checkpointing, measured, another str
         ("InternLM-7B", 8, 2, "none", 4062), ("InternLM-7B", 16, 2, "none", 3842), ("InternLM-7B", 32, 2, "none", 3752),
         ("InternLM-7B", 64, 2, "none", 3690),
     ]),
-    "fms-fsdp on A100": (0.10, ON_A100, [
-        ("Llama2-7b", 128, 2, "none", 4550, HYBRID), ("Llama2-7b", 128, 2, "none", 3700, HYBRID),
-        ("Llama2-13b", 128, 2, "selective", 2150),
+    "fms-fsdp on A100": (0.08, ON_A100, [
+        ("Llama2-7b", 128, 2, "none", 4550, COMPILED), ("Llama2-7b", 128, 2, "none", 3700, HYBRID),
+        ("Llama2-13b", 128, 2, "selective", 2150, FULL_COMPILED),
     ]),
-    "fms-fsdp on H100": (0.10, ON_H100, [
-        ("Llama2-7b", 96, 2, "none", 7500, HYBRID), ("Llama2-13b", 96, 2, "selective", 4850),
+    "fms-fsdp on H100": (0.08, ON_H100, [
+        ("Llama2-7b", 96, 2, "none", 7500, HYBRID), ("Llama2-13b", 96, 2, "selective", 4850, FULL_COMPILED),
         ("Llama2-70b", 96, 2, "full", 800),
+    ]),
+    "torchtitan": (0.08, TITAN, [
+        ("Llama-3.1-8B", 8, 2, "selective (per-op)", 5762), ("Llama-3.1-8B", 128, 2, "selective (per-op)", 5605),
+        ("Llama-3.1-8B", 8, 2, "selective (per-op)", 6667, "FSDP2 FULL_SHARD + torch.compile"),
+        ("Llama-3.1-8B", 128, 2, "selective (per-op)", 6514, "FSDP2 FULL_SHARD + torch.compile"),
+        ("Llama-3.1-8B", 8, 2, "selective (per-op)", 8532, "FSDP2 FULL_SHARD + torch.compile + Float8"),
+    ]),
+    "ZeRO-3 on Azure": (0.08, AZURE, [
+        ("GPT-175B", 128, 1, "full", 54.48), ("GPT-175B", 128, 4, "full", 129.6), ("GPT-175B", 128, 8, "full", 170.5),
+        ("GPT-175B", 256, 1, "full", 44.57), ("GPT-175B", 256, 32, "full", 204.5),
     ]),
 }  # fmt: skip
 """Bound of the mean absolute error, what all runs have in common, runs.
