@@ -284,7 +284,7 @@ def test_the_notebook_runs_and_its_answer_is_what_it_computes():
             assert f"{name} {clusters[name]['step']:.2f} s" in told
     for clusters in (dgx, cloud):
         assert clusters["zero2"]["fits"]
-        assert clusters["zero2"]["step"] == pytest.approx(clusters["zero1"]["step"], rel=1e-3)
+        assert clusters["zero2"]["step"] == pytest.approx(clusters["zero1"]["step"], rel=1e-2)
         assert clusters["zero2"]["peak"] < 0.75 * clusters["zero1"]["peak"]
     assert dgx["zero3"]["step"] == pytest.approx(dgx["zero2"]["step"], rel=1e-2)
     assert cloud["zero++"]["step"] < cloud["zero2"]["step"] < cloud["zero3"]["step"]

@@ -62,7 +62,7 @@ def test_metrics_of_one_run_follow_from_one_step(tmp_path):
     ({"micro_batch_per_gpu": ""}, "micro-batch or sequence length not stated"),
     ({"n_layers": ""}, "sizes of the model not stated"),
     ({"n_params": "2e9"}, "no model of these sizes has 2e+09 parameters"),
-    ({"precision": "amp_fp8"}, "8-bit matrix products are not modelled"),
+    ({"precision": "mxfp4"}, "matrix products of fewer than 8 bits"),
     ({"strategy": "ZeRO-Offload"}, "offload is not modelled"),
     ({"strategy": "FSDP2 + TP2"}, "more than data parallelism"),
     ({"strategy": ""}, "strategy not stated"),
