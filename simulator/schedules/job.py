@@ -32,6 +32,10 @@ class HostCosts:
     """Per launched collective."""
     hook: float = 0.0
     """Per hook that the framework runs on a module or gradient."""
+    cpu_byte: float = 0.0
+    """Per byte that DeepSpeed's kernels read or write on the CPU, while all ranks of the host do [s/B]."""
+    torch_byte: float = 0.0
+    """And that PyTorch's AdamW does [s/B]."""
 
 
 @dataclass(kw_only=True, eq=False)
