@@ -253,9 +253,13 @@ class _Charging:
         """Charge the time from *begin* to the end of *span*: its delays after *floor*, then its own time."""
         left = max(0.0, span.end - begin)
         late = []
+        copies = isinstance(self._timeline.program.operations[span.launch.operation], Transfer)
         for delay, earlier in pairwise([*delays, _Delay(floor, "")]):
-            late.append(_Charge(min(left, delay.until - earlier.until), delay.cause, span))
-            left -= late[-1].length
+            length = min(left, delay.until - earlier.until)
+            # before a copy is launched late the host updates parameters: that is its own time, not the copy's
+            worked = copies and delay.cause == "host"
+            late.append(_Charge(length, "host bound", None) if worked else _Charge(length, delay.cause, span))
+            left -= length
         for share, cause in self._own_time(span):
             yield _Charge(share * min(left, span.end - span.start), cause, span)
         yield from late

@@ -84,6 +84,11 @@ class Job:
         """The default process group."""
         return self.mesh.world()
 
+    def cpu_update(self, *, fused: bool) -> float:
+        """Time in which PyTorch's AdamW updates on the CPU what this rank owns [s]."""
+        traffic = sum(work.constant_traffic for work in self.optimizer.works)
+        return traffic * (self.costs.cpu_byte if fused else self.costs.torch_byte)
+
     def tape(self) -> Tape:
         """An empty tape with this job's launch costs."""
         if self.rehearses:

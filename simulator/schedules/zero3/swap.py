@@ -51,7 +51,7 @@ class ParameterSwapper:
         return parameter in self._on_nvme and parameter not in self._available and parameter not in self._inflight
 
     def ensure(self, parameters: Sequence[ShardedParameter]) -> None:
-        """Have the shares of *parameters* in memory; the host waits (``_ensure_availability_of_partitioned_params``)."""
+        """``_ensure_availability_of_partitioned_params``: have the shares in memory, for which the host waits."""
         missing = [item for item in parameters if self.is_away(item)]
         if missing:
             self._swap_in(missing)
