@@ -31,7 +31,7 @@ from simulator.schedules.zero3.rank import Rank, label_of
 from simulator.schedules.zero3.swap import MIN_AIO_BYTES, READS, WRITES, GradientSwapper, ParameterSwapper
 from simulator.world.policy.zero import DeepSpeedPolicy, OptimizerOffload
 
-__all__ = ["BUFFERS", "OptimizerOnHost", "on_nvme", "parameter_swapper", "sub_groups"]
+__all__ = ["BUFFERS", "FP32", "OptimizerOnHost", "on_nvme", "parameter_swapper", "sub_groups"]
 
 FP32: Final = 4  # definition: bytes
 STATES: Final = 3
@@ -93,6 +93,13 @@ class OptimizerOnHost:
         self._check_buffers(swapped)
         self._read: Event | None = None
         self._write: Event | None = None
+
+    def elements_by_place(self) -> dict[str, float]:
+        """Elements that the ``device``, the ``cpu`` and ``nvme`` update, and those of a ``buffer`` for the last."""
+        found = dict.fromkeys(("device", "cpu", "nvme"), 0.0)
+        for place, size in zip(self._place, self._sizes, strict=True):
+            found[place] += size
+        return found | {"buffer": float(max(self._sizes, default=0)) if found["nvme"] else 0.0}
 
     def partition_grads(
         self, bucket: Sequence[ShardedParameter], kept_bytes: int, *, accumulates: bool, boundary: bool
