@@ -5,7 +5,7 @@ Field names are the keys of ``zerosim run --json``; they are a contract.  SI uni
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -14,6 +14,7 @@ from simulator.errors import BrokenLawError
 from simulator.laws.estimators import Offloading, deepspeed_estimate, deepspeed_host_estimate
 from simulator.laws.kernels import Kernel, rates
 from simulator.laws.memory import model_states, sharded_states
+from simulator.laws.offload import Transfer
 from simulator.laws.price import cost
 from simulator.readings.ceilings import ceilings
 from simulator.readings.exposure import Exposure
@@ -21,9 +22,12 @@ from simulator.readings.footprint import Footprint, footprint
 from simulator.readings.volume import Volume
 from simulator.schedules.offloaded import offloaded
 from simulator.schedules.ownership import owners, state_bytes, updated
+from simulator.world.catalog import Number
 from simulator.world.model.checkpointing import Again, computed_again
 from simulator.world.model.layer import Layer
 from simulator.world.policy.choice import Policy
+from simulator.world.policy.fsdp1 import Fsdp1Policy
+from simulator.world.policy.fsdp2 import Fsdp2Policy
 from simulator.world.policy.internevo import InternEvoPolicy
 from simulator.world.policy.textbook import TextbookPolicy
 from simulator.world.policy.zero import DeepSpeedPolicy
@@ -273,7 +277,24 @@ def _assumed(scenario: Scenario, variant: Variant, timeline: Timeline) -> tuple[
         *(number for kind in kinds for number in at.numbers.get(kind, ())),
         scenario.accelerator.memory,
         *(number for link in links for number in link.numbers()),
-        *(server_of(scenario.cluster).numbers() if offloaded(scenario, variant.policy) else ()),
+        *_server_numbers(scenario, variant.policy, timeline),
         *(scenario.host.numbers() if variant.schedule != "textbook" else ()),
     ]
     return tuple(dict.fromkeys(number.name for number in used if number.basis == "assumed"))
+
+
+def _server_numbers(scenario: Scenario, policy: Policy, timeline: Timeline) -> Iterator[Number]:
+    """Numbers of the hosts' memory, CPUs and drives that the result rests on."""
+    copies = [item for item in timeline.classes[0].program.operations if isinstance(item, Transfer)]
+    if not copies:
+        return
+    found, routes = server_of(scenario.cluster), {copy.route for copy in copies}
+    yield from (found.memory, found.memory_bandwidth)
+    torch = isinstance(policy, Fsdp1Policy | Fsdp2Policy) and not policy.fused_optimizer
+    yield found.torch_adam if torch else found.adam
+    if routes & {"to_host", "to_device"}:
+        yield from (found.uplink, found.copy_latency, *([found.device_link] if found.device_link else []))
+    if not all(copy.pinned for copy in copies):
+        yield found.pageable
+    if routes & {"nvme_read", "nvme_write"}:
+        yield from (found.nvme, found.nvme_read, found.nvme_write)
