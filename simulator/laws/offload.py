@@ -97,9 +97,8 @@ class HostLinks:
 
     def phase(self, transfer: Transfer, rank: int, kind: int) -> Phase:
         """Usage of links by *transfer* of *rank*, or of all ranks on hosts of type *kind*."""
-        together = 1 if self._everyone else self._cluster.accelerators_per_host
         place = rank // self._cluster.accelerators_per_host if self._everyone else kind
-        carried = {self._numbers[transfer.route, place]: transfer.amount * together}
+        carried = {self._numbers[transfer.route, place]: transfer.amount}
         found, latency = server_of(self._types[kind]), 0.0
         if transfer.route in ("to_host", "to_device"):
             ways = self._device_links(transfer.route, rank, kind)
@@ -116,10 +115,12 @@ class HostLinks:
         return type_of(self._cluster, place) if self._everyone else place
 
     def _add_host(self, place: int, found: Server) -> None:
-        self._add("to_host", place, "host", found.uplink.value)
-        self._add("to_device", place, "host", found.uplink.value)
-        self._add("nvme_read", place, "nvme", found.nvme_read.value)
-        self._add("nvme_write", place, "nvme", found.nvme_write.value)
+        # one rank that stands for all has its share, so that a copy weighs as much as a message on the device's link
+        sharers = 1 if self._everyone else self._cluster.accelerators_per_host
+        self._add("to_host", place, "host", found.uplink.value / sharers)
+        self._add("to_device", place, "host", found.uplink.value / sharers)
+        self._add("nvme_read", place, "nvme", found.nvme_read.value / sharers)
+        self._add("nvme_write", place, "nvme", found.nvme_write.value / sharers)
         if found.device_link is not None:
             devices = self._cluster.accelerators_per_host
             for index in range(place * devices, (place + 1) * devices) if self._everyone else [place]:
