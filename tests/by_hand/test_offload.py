@@ -248,6 +248,35 @@ def test_sub_groups_under_way_need_a_buffer_for_each_tensor():
         next(deepspeed_stage3(job(3, size=2**18, ranks=1), policy))
 
 
+def test_parameters_on_drives_are_read_copied_used_and_written():
+    """One rank, two layers of 2^19 elements, 1 MiB each; copies move 1 MiB/s, the optimizer stays on the device.
+
+    ::
+
+        s         0   1   2   3   4   5   6   7   8  10       14     18    19.5    21.5
+        read      | 0 |   | 1 |   | 1 |   | 0 |
+        to device     | 0 |   | 1 |   | 1 |   | 0 |
+        compute           |  F0   |  F1   |     B1   |   B0   |
+        step                                                  |fp32  |cast | write |
+
+    The host waits for each read and each copy, so it never reads ahead while it learns the order of modules.
+    """
+    policy = zero(
+        3, offload_param=ParameterOffload(device="nvme", max_in_cpu=0),
+        stage3_param_persistence_threshold=0, stage3_prefetch_bucket_size=0, stage3_max_reuse_distance=0,
+    )  # fmt: skip
+    work = job(2, size=2**19, ranks=1, forward=2.0, cpu_byte=1 / 4 / MIB)
+    spans, reading, step = played(next(deepspeed_stage3(work, policy)), copies=float(MIB))
+    assert spans["parameters_from_nvme"] == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert spans["parameters_to_device"] == [(1, 2), (3, 4), (5, 6), (7, 8)]
+    assert spans["forward"] == [(2, 4), (4, 6)]
+    assert spans["backward"] == [(6, 10), (10, 14)]
+    assert spans["weights_to_host"] == [(14, 18)]
+    assert spans["parameters_to_nvme"] == [(19.5, 21.5)]
+    assert step == 21.5
+    assert (reading.compute, reading.host_bound) == (12.0, 1.5)
+
+
 @pytest.mark.parametrize(("ratio", "on_host"), [(1.0, 4), (0.5, 2), (0.0, 0)])
 def test_ratio_leaves_the_first_sub_groups_to_the_device(ratio, on_host):
     """Four sub-groups of 4 elements: 36 B each for the update and 6 B for the cast."""

@@ -49,6 +49,8 @@ class _Arrival:
     events: tuple[Event, ...]
     parameters: tuple[ShardedParameter, ...]
     copies: tuple[_Copy, ...] = ()
+    blocks: bool = False
+    """Whether who waits blocks the host: ``NoGatherHandle.wait``, which matters for parameters on the host."""
 
 
 class Handle:
@@ -67,6 +69,8 @@ class Handle:
         for arrival in self._arrivals:
             for event in arrival.events:
                 tape.wait(stream, event)
+                if arrival.blocks:
+                    tape.synchronize(event, "data")
             for copy in arrival.copies:
                 tape.launch(copy.kernel, stream, label=copy.label, takes=copy.takes, gives=copy.gives)
             for parameter in arrival.parameters:
@@ -122,27 +126,29 @@ class Gatherer:
             if alike:
                 self._rank.device_synchronize()
 
-    def _shares_to_device(self, parameters: Sequence[ShardedParameter], stream: str, takes: Memory = ()) -> None:
+    def _shares_to_device(self, parameters: Sequence[ShardedParameter], stream: str) -> None:
         """Copy shares that live elsewhere, for which the host waits: ``ds_tensor.to(device)``."""
-        if self._policy.offload_param is None:
-            return
+        if self._policy.offload_param is not None:
+            self._rank.tape.synchronize(self._to_device(parameters, stream), "data")
+
+    def _to_device(self, parameters: Sequence[ShardedParameter], stream: str, takes: Memory = ()) -> Event:
+        """Have shares in memory and launch their copy."""
         if self.swapper is not None:
             self.swapper.ensure(parameters)
         label, amount = label_of(item.name for item in parameters), sum(item.share for item in parameters)
         copy = Transfer(
             route="to_device", amount=float(amount * self._rank.element_bytes), role="parameters_to_device"
         )  # param_groups_fp16_flat_cpu_memory is pinned whatever pin_memory says
-        event = self._rank.tape.launch(copy, stream, label=label, takes=takes)
-        self._rank.tape.synchronize(event, "data")
+        return self._rank.tape.launch(copy, stream, label=label, takes=takes)
 
     def _copied(self, parameters: Sequence[ShardedParameter]) -> _Arrival:
-        """Alone, a rank copies whole parameters if they live elsewhere."""
-        if self._policy.offload_param is not None:
-            for parameter in parameters:
-                parameter.held = float(parameter.elements * self._rank.element_bytes)
-            takes = ((GATHERED, sum(parameter.held for parameter in parameters)),)
-            self._shares_to_device(parameters, self._stream, takes)
-        return _Arrival((), tuple(parameters))
+        """Alone, a rank copies whole parameters if they live elsewhere; the host waits when somebody needs them."""
+        if self._policy.offload_param is None:
+            return _Arrival((), tuple(parameters))
+        for parameter in parameters:
+            parameter.held = float(parameter.elements * self._rank.element_bytes)
+        takes = ((GATHERED, sum(parameter.held for parameter in parameters)),)
+        return _Arrival((self._to_device(parameters, self._stream, takes),), tuple(parameters), blocks=True)
 
     def _on_compute(self, parameter: ShardedParameter, *, asynchronous: bool) -> _Arrival:
         rank, whole = self._rank, self._whole(parameter)
