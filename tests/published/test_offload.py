@@ -22,11 +22,16 @@ def gpt(layers, width):
     }  # fmt: skip
 
 
-def on_one_v100(scenario, layers, width, **offload):
+def on_one_v100(scenario, layers, width, micro_batch=1, accumulation=1, **offload):
     zero = {"stage": 2, "overlap_comm": True, "reduce_bucket_size": 2e8, **offload}
     found = scenario(
         model={"config": gpt(layers, width), "sequence_length": 1024},
-        training={"micro_batch": 1, "activation_checkpointing": "full", "precision": "fp16"},
+        training={
+            "micro_batch": micro_batch,
+            "gradient_accumulation": accumulation,
+            "activation_checkpointing": "full",
+            "precision": "fp16",
+        },
         topology={"cluster": "dgx-2", "hosts": 1, "accelerators_per_host": 1},
         variants=[{"name": "v", "deepspeed": {"fp16": {"enabled": True}, "zero_optimization": zero}}],
     )
@@ -42,6 +47,12 @@ def test_so_many_parameters_train_on_one_v100_of_32_gb_if_the_optimizer_is_offlo
     assert result.memory["host"]["fits"]
     _, whole = on_one_v100(scenario, layers, 4096)
     assert not whole.memory["fits"]
+
+
+def test_10e9_parameters_on_one_v100_reach_40_tflops(scenario):
+    """Abstract; a micro-batch of 10 (table 3) and a batch of 512.  FLOP are 6 per parameter and token and attention."""
+    _, result = on_one_v100(scenario, 50, 4096, 10, 51, offload_optimizer={"device": "cpu"})
+    assert result.mfu * 125 == pytest.approx(40, rel=0.25)
 
 
 def test_20e9_parameters_do_not(scenario):
