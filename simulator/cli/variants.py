@@ -125,7 +125,7 @@ def show(
 def program(
     scenario: str, overrides: tuple[str, ...], topology: str | None, names: tuple[str, ...], machine: bool
 ) -> None:
-    """Print the collectives that SCENARIO issues, in issue order."""
+    """Print the collectives, and copies to and from hosts, that SCENARIO issues, in issue order."""
     from simulator.readings.issued import issued
     from simulator.schedules.record import record
 
@@ -136,7 +136,12 @@ def program(
         return
     from simulator.readings.table import program_table
 
-    print_tables(*(program_table(items, f"{name}: {len(items)} collectives") for name, items in rows.items()))
+    print_tables(*(program_table(items, f"{name}: {_counted(items)}") for name, items in rows.items()))
+
+
+def _counted(rows: Sequence[dict[str, Any]]) -> str:
+    copies = sum(row["communicator"] == "host" for row in rows)
+    return f"{len(rows) - copies} collectives" + (f", {copies} copies to and from the host" if copies else "")
 
 
 @click.command()
@@ -155,9 +160,10 @@ def volume(
     if machine:
         print_json({name: asdict(item) for name, item in volumes.items()})
         return
-    from simulator.readings.table import volume_table
+    from simulator.readings.table import transfer_table, volume_table
 
-    print_tables(volume_table(volumes))
+    offloads = {name: item for name, item in volumes.items() if item.transfers}
+    print_tables(volume_table(volumes), *([transfer_table(offloads)] if offloads else []))
 
 
 @click.command()
@@ -177,14 +183,16 @@ def memory(
     if machine:
         print_json({item.variant.name: item.result.memory if isinstance(item, Outcome) else None for item in attempts})
         return
-    from simulator.readings.table import memory_table
+    from simulator.readings.table import host_table, memory_table
 
     outcomes = [item for item in attempts if isinstance(item, Outcome)]
+    offloads = {item.variant.name: item.result.memory for item in outcomes if "host" in item.result.memory}
     print_tables(
         memory_table(
             {item.variant.name: memory_of(asked.at(item.variant), item.variant, item.timeline) for item in outcomes},
             {item.variant.name: item.result.memory["deepspeed_estimate"] for item in outcomes},
         ),
+        *([host_table(offloads)] if offloads else []),
         *(f"{item.variant.name} cannot run: {item.error}" for item in attempts if not isinstance(item, Outcome)),
     )
 

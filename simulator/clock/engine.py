@@ -23,6 +23,7 @@ from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage, occupancy
 from simulator.clock.timeline import ClassTimeline, Happened, HostWait, MemoryChange, Released, Span, Timeline
 from simulator.errors import BrokenLawError
 from simulator.laws.collectives.fabric import Link, Phase
+from simulator.laws.offload import Transfer
 from simulator.schedules.program import Event, HostWork, Launch, Synchronize, Wait
 
 __all__ = ["simulate"]
@@ -197,6 +198,7 @@ class _Player:
         # a timeout each is faster where nothing interferes
         self._processor = Processor(env, cast.interference) if cast.interferes else None
         self._streams = [_Stream(marked) for marked in cast.program.awaited()]
+        self._copies = [isinstance(item, Transfer) for item in cast.program.operations]  # they hold no multiprocessor
         self._issued = [0] * len(communicators)
         self._last_on = [-1] * len(communicators)
         self._spans: list[Span | None] = []
@@ -280,7 +282,7 @@ class _Player:
                         )
                 else:
                     meeting = entry.meeting
-                    meeting.reach(reached_at, self._processor)
+                    meeting.reach(reached_at, None if self._copies[entry.launch.operation] else self._processor)
                     yield meeting.done
                     start, met_at, alone, latency = meeting.start, meeting.met_at, meeting.alone, meeting.latency
                 self._spans[entry.number] = Span(

@@ -16,7 +16,8 @@ from simulator.laws.collectives.fabric import AbstractFabric, ClassFabric, FullF
 from simulator.laws.collectives.mixed import MixedFabric
 from simulator.laws.interference import ABSENT, AbstractInterference, Contention, Measured, Occupancy
 from simulator.laws.kernels import Kernel, Spent, kernel_time, rates
-from simulator.schedules.program import Program
+from simulator.laws.offload import HostLinks, Transfer
+from simulator.schedules.program import Operation, Program
 from simulator.world.catalog import Accelerator
 from simulator.world.conditions import Conditions, Fault
 from simulator.world.mesh import Group
@@ -38,9 +39,9 @@ class RankClass:
     times: tuple[float, ...]
     """Of kernels [s]; 0 for collectives."""
     phases: tuple[tuple[Phase, ...], ...]
-    """Of collectives; empty for kernels."""
+    """Of collectives and transfers; empty for kernels."""
     communicators: tuple[int, ...]
-    """Which communicator a collective belongs to; ``NO_COMMUNICATOR`` for kernels."""
+    """Which communicator a collective, or which copy engine a transfer belongs to; ``NO_COMMUNICATOR`` for kernels."""
     movement: tuple[float, ...] = ()
     """Part of the time of kernels that memory traffic bounds; 0 for collectives."""
     interference: AbstractInterference = ABSENT
@@ -73,7 +74,7 @@ class Stage:
 
     classes: tuple[RankClass, ...]
     members: tuple[int, ...]
-    """Rank classes that meet in each communicator."""
+    """Rank classes that meet in each communicator; one in each copy engine."""
     links: tuple[Link, ...]
     changes: tuple[Change, ...] = ()
     """Of links during the step, in order of time."""
@@ -178,6 +179,9 @@ class _Casting:
         self._communicators: dict[tuple[str, int], int] = {}
         self._members: list[int] = []
         self._priced: dict[tuple[int, int], tuple[Phase, ...]] = {}
+        copies = any(isinstance(operation, Transfer) for operation in program.operations)
+        self._hosts = HostLinks(cluster, fabric.links, everyone=scenario.all_ranks) if copies else None
+        self._links = self._hosts.links if self._hosts else fabric.links
 
     def _fabric_of(self, number: int) -> AbstractFabric:
         """Where collectives that stay on a host of type *number* run."""
@@ -196,7 +200,7 @@ class _Casting:
         return Stage(
             classes=(self._rank_class("all ranks", mesh.ranks, 0),),
             members=tuple(self._members),
-            links=self._fabric.links,
+            links=self._links,
         )
 
     def one_class_per_type(self) -> Stage:
@@ -209,7 +213,7 @@ class _Casting:
             name = f"{hosts} hosts of {each.accelerator.name}"
             classes.append(self._rank_class(name, ranks, first * cluster.accelerators_per_host, number))
             first += hosts
-        return Stage(classes=tuple(classes), members=tuple(self._members), links=self._fabric.links)
+        return Stage(classes=tuple(classes), members=tuple(self._members), links=self._links)
 
     def all_ranks(self) -> Stage:
         """Each rank plays for itself."""
@@ -218,14 +222,11 @@ class _Casting:
             self._rank_class(f"rank {rank}", 1, rank, type_of(self._scenario.cluster, rank // per_host))
             for rank in range(self._scenario.mesh.ranks)
         )
-        return Stage(classes=classes, members=tuple(self._members), links=self._fabric.links)
+        return Stage(classes=classes, members=tuple(self._members), links=self._links)
 
     def _rank_class(self, name: str, ranks: int, rank: int, kind: int = 0) -> RankClass:
         """Class of *ranks* like *rank*, on hosts of type *kind*."""
-        communicators = tuple(
-            self._communicator(operation, rank, kind) if isinstance(operation, Collective) else NO_COMMUNICATOR
-            for operation in self._program.operations
-        )
+        communicators = tuple(self._queue(operation, rank, kind) for operation in self._program.operations)
         return RankClass(
             name=name,
             ranks=ranks,
@@ -239,6 +240,14 @@ class _Casting:
             communicators=communicators,
         )
 
+    def _queue(self, operation: Operation, rank: int, kind: int) -> int:
+        """Number of what serves *operation* one at a time: a communicator, or one of the rank's copy engines."""
+        if isinstance(operation, Collective):
+            return self._communicator(operation, rank, kind)
+        if isinstance(operation, Transfer):
+            return self._meeting_place((operation.route, rank), 1)
+        return NO_COMMUNICATOR
+
     def _communicator(self, collective: Collective, rank: int, kind: int) -> int:
         """Number of the communicator of *rank*'s group; the first of its members names the group."""
         group = collective.group
@@ -246,10 +255,12 @@ class _Casting:
             first = rank // (group.size * group.stride) * (group.size * group.stride) + rank % group.stride
         else:
             first = kind if group.hosts == 1 else 0  # classes meet unless their groups stay on hosts
-        key = (group.name, first)
+        return self._meeting_place((group.name, first), self._meeting(group))
+
+    def _meeting_place(self, key: tuple[str, int], members: int) -> int:
         if key not in self._communicators:
             self._communicators[key] = len(self._members)
-            self._members.append(self._meeting(group))
+            self._members.append(members)
         return self._communicators[key]
 
     def _meeting(self, group: Group) -> int:
@@ -260,6 +271,8 @@ class _Casting:
 
     def _phases(self, index: int, communicator: int, rank: int, kind: int) -> tuple[Phase, ...]:
         operation = self._program.operations[index]
+        if isinstance(operation, Transfer) and self._hosts is not None:
+            return (self._hosts.phase(operation, rank, kind),)
         if not isinstance(operation, Collective):
             return ()
         if (index, communicator) not in self._priced:

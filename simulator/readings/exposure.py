@@ -39,6 +39,7 @@ from typing import NamedTuple
 from simulator.clock.timeline import ClassTimeline, HostWait, Released, Span
 from simulator.laws.collectives.base import Collective
 from simulator.laws.kernels import Kernel
+from simulator.laws.offload import Transfer
 from simulator.schedules.program import Event
 
 __all__ = ["CAUSES", "Exposure", "Stall", "exposure", "merged"]
@@ -119,7 +120,7 @@ def exposure(timeline: ClassTimeline, step: float | None = None) -> Exposure:
     """
     compute_stream = [span for span in timeline.spans if span.launch.stream == COMPUTE]
     is_copy = [isinstance(item, Kernel) and item.is_copy for item in timeline.program.operations]
-    communicates = [isinstance(item, Collective) for item in timeline.program.operations]
+    communicates = [isinstance(item, Collective | Transfer) for item in timeline.program.operations]
     recomputes = [isinstance(item, Kernel) and item.kind == "recompute" for item in timeline.program.operations]
     kernels = [
         span
@@ -197,7 +198,7 @@ class _Charging:
         operations = self._timeline.program.operations
         idle_from = 0.0
         for span in compute:
-            if isinstance(operations[span.launch.operation], Collective):
+            if isinstance(operations[span.launch.operation], Collective | Transfer):
                 yield from self._laid(self._in_line(span, idle_from), idle_from, span.end)
             elif span.start > idle_from:
                 yield from self._laid(self._released(span, idle_from), idle_from, span.start)
@@ -252,9 +253,13 @@ class _Charging:
         """Charge the time from *begin* to the end of *span*: its delays after *floor*, then its own time."""
         left = max(0.0, span.end - begin)
         late = []
+        copies = isinstance(self._timeline.program.operations[span.launch.operation], Transfer)
         for delay, earlier in pairwise([*delays, _Delay(floor, "")]):
-            late.append(_Charge(min(left, delay.until - earlier.until), delay.cause, span))
-            left -= late[-1].length
+            length = min(left, delay.until - earlier.until)
+            # before a copy is launched late the host updates parameters: that is its own time, not the copy's
+            worked = copies and delay.cause == "host"
+            late.append(_Charge(length, "host bound", None) if worked else _Charge(length, delay.cause, span))
+            left -= length
         for share, cause in self._own_time(span):
             yield _Charge(share * min(left, span.end - span.start), cause, span)
         yield from late
@@ -322,7 +327,7 @@ class _Charging:
         if span is None:
             return "", ""
         operation = self._timeline.program.operations[span.launch.operation]
-        if isinstance(operation, Collective):
+        if isinstance(operation, Collective | Transfer):
             return operation.role, span.launch.label
         return operation.serves or operation.kind, span.launch.label
 

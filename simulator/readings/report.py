@@ -5,29 +5,35 @@ Field names are the keys of ``zerosim run --json``; they are a contract.  SI uni
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from simulator.clock.timeline import Timeline
 from simulator.errors import BrokenLawError
-from simulator.laws.estimators import deepspeed_estimate
+from simulator.laws.estimators import Offloading, deepspeed_estimate, deepspeed_host_estimate
 from simulator.laws.kernels import Kernel, rates
 from simulator.laws.memory import model_states, sharded_states
+from simulator.laws.offload import Transfer
 from simulator.laws.price import cost
 from simulator.readings.ceilings import ceilings
 from simulator.readings.exposure import Exposure
 from simulator.readings.footprint import Footprint, footprint
 from simulator.readings.volume import Volume
+from simulator.schedules.offloaded import offloaded
 from simulator.schedules.ownership import owners, state_bytes, updated
+from simulator.world.catalog import Number
 from simulator.world.model.checkpointing import Again, computed_again
 from simulator.world.model.layer import Layer
 from simulator.world.policy.choice import Policy
+from simulator.world.policy.fsdp1 import Fsdp1Policy
+from simulator.world.policy.fsdp2 import Fsdp2Policy
 from simulator.world.policy.internevo import InternEvoPolicy
 from simulator.world.policy.textbook import TextbookPolicy
 from simulator.world.policy.zero import DeepSpeedPolicy
 from simulator.world.scenario import Scenario, Variant
 from simulator.world.topology.mixed import host_types
+from simulator.world.topology.servers import server_of
 
 __all__ = ["Result", "failed", "memory_of", "summarise"]
 
@@ -130,6 +136,7 @@ def summarise(
         memory={
             **_memory(memory_of(scenario, variant, timeline)),
             "deepspeed_estimate": estimate_of(scenario, variant),
+            **_host_memory(scenario, variant),
         },
         cost=_cost(scenario, step, reading.stalled),
         assumed=_assumed(scenario, variant, timeline),
@@ -140,16 +147,55 @@ def summarise(
 def memory_of(scenario: Scenario, variant: Variant, timeline: Timeline) -> Footprint:
     """Return the peak of the first rank class."""
     smallest = min(item.accelerator.memory.value for item in host_types(scenario.cluster))
-    return footprint(_states(scenario, variant.policy), timeline.classes[0].memory, smallest)
+    states, elsewhere = _states(scenario, variant.policy), offloaded(scenario, variant.policy)
+    if elsewhere is not None:
+        states |= elsewhere.device
+    return footprint(states, timeline.classes[0].memory, smallest)
 
 
 def estimate_of(scenario: Scenario, variant: Variant) -> float | None:
     """Return what DeepSpeed's estimator says of the model states [B]; None for other frameworks and stages 0, 1."""
     if not isinstance(variant.policy, DeepSpeedPolicy):
         return None
-    modules = scenario.model.root.walk()
-    largest = max(sum(tensor.elements for tensor in module.parameters) for module in modules)
-    return deepspeed_estimate(variant.policy.zero_stage, scenario.model.elements, largest, scenario.mesh.ranks)
+    offloads, elements = _offloading(variant.policy), scenario.model.elements
+    if offloads is None:
+        return None
+    return deepspeed_estimate(variant.policy.zero_stage, elements, _largest(scenario), scenario.mesh.ranks, offloads)
+
+
+def _largest(scenario: Scenario) -> int:
+    """Elements of the module that has most itself."""
+    return max(sum(tensor.elements for tensor in module.parameters) for module in scenario.model.root.walk())
+
+
+def _offloading(policy: DeepSpeedPolicy) -> Offloading | None:
+    """What DeepSpeed's estimators take as offloaded; they do not know parameters alone."""
+    if policy.offload_optimizer is None:
+        return None if policy.offload_param is not None else "nothing"
+    return "both" if policy.offload_param is not None else "optimizer"
+
+
+def _host_memory(scenario: Scenario, variant: Variant) -> dict[str, Any]:
+    """Memory and drives of a host, if anything is offloaded there."""
+    found = offloaded(scenario, variant.policy)
+    if found is None:
+        return {}
+    devices, hosts = scenario.mesh.devices_per_host, scenario.mesh.hosts
+    servers = [server_of(item) for item in host_types(scenario.cluster)]
+    items = {name: devices * size for name, size in sorted(found.host.items(), key=lambda item: -item[1])}
+    offloads = _offloading(variant.policy) if isinstance(variant.policy, DeepSpeedPolicy) else None
+    estimate = None
+    if isinstance(variant.policy, DeepSpeedPolicy) and offloads is not None:
+        stage, largest = variant.policy.zero_stage, _largest(scenario)
+        estimate = deepspeed_host_estimate(stage, scenario.model.elements, largest, devices, hosts, offloads)
+    host = _place(sum(items.values()), min(item.memory.value for item in servers))
+    host |= {"pinned": devices * found.pinned, "items": items, "deepspeed_estimate": estimate}
+    drives = _place(devices * found.nvme, min(item.nvme.value for item in servers))
+    return {"host": host, **({"nvme": drives} if found.nvme else {})}
+
+
+def _place(peak: float, capacity: float) -> dict[str, Any]:
+    return {"peak": peak, "capacity": capacity, "fits": peak <= capacity}
 
 
 def _peak_rate(scenario: Scenario) -> float:
@@ -181,6 +227,7 @@ def _volume(traffic: Volume) -> dict[str, float]:
         "inter_host_per_rank": traffic.inter_host,
         "in_psi": traffic.in_psi,
         "inter_host_in_psi": traffic.inter_host_in_psi,
+        **{f"{route}_per_rank": amount for route, amount in traffic.transfers.items()},
     }
 
 
@@ -230,6 +277,24 @@ def _assumed(scenario: Scenario, variant: Variant, timeline: Timeline) -> tuple[
         *(number for kind in kinds for number in at.numbers.get(kind, ())),
         scenario.accelerator.memory,
         *(number for link in links for number in link.numbers()),
+        *_server_numbers(scenario, variant.policy, timeline),
         *(scenario.host.numbers() if variant.schedule != "textbook" else ()),
     ]
     return tuple(dict.fromkeys(number.name for number in used if number.basis == "assumed"))
+
+
+def _server_numbers(scenario: Scenario, policy: Policy, timeline: Timeline) -> Iterator[Number]:
+    """Numbers of the hosts' memory, CPUs and drives that the result rests on."""
+    copies = [item for item in timeline.classes[0].program.operations if isinstance(item, Transfer)]
+    if not copies:
+        return
+    found, routes = server_of(scenario.cluster), {copy.route for copy in copies}
+    yield from (found.memory, found.memory_bandwidth)
+    torch = isinstance(policy, Fsdp1Policy | Fsdp2Policy) and not policy.fused_optimizer
+    yield found.torch_adam if torch else found.adam
+    if routes & {"to_host", "to_device"}:
+        yield from (found.uplink, found.copy_latency, *([found.device_link] if found.device_link else []))
+    if not all(copy.pinned for copy in copies):
+        yield found.pageable
+    if routes & {"nvme_read", "nvme_write"}:
+        yield from (found.nvme, found.nvme_read, found.nvme_write)

@@ -10,11 +10,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from simulator.laws.kernels import rates
+from simulator.schedules.offloaded import offloaded
 from simulator.units import readable
 from simulator.world.catalog import Number
 from simulator.world.policy.deepspeed_effects import NO_EFFECT
 from simulator.world.policy.deepspeed_knobs import knobs, notes
 from simulator.world.scenario import Scenario, Variant
+from simulator.world.topology.servers import server_of
 
 __all__ = ["numbers_table", "remarks", "resolved", "resolved_tables"]
 
@@ -45,8 +47,17 @@ def resolved(scenario: Scenario, variants: Sequence[Variant]) -> dict[str, Any]:
         },
         "rates": {"achieved_flop_per_second": dict(at.flop)},
         "variants": [_variant(scenario, item) for item in variants],
-        "numbers": [asdict(number) for number in (*cluster.numbers(), *scenario.host.numbers(), *measured)],
+        "numbers": [
+            asdict(number)
+            for number in (*cluster.numbers(), *scenario.host.numbers(), *measured, *_servers(scenario, variants))
+        ],
     }
+
+
+def _servers(scenario: Scenario, variants: Sequence[Variant]) -> tuple[Number, ...]:
+    """Numbers of the hosts' memory, CPUs and drives, where something is offloaded to them."""
+    used = [item for item in variants if offloaded(scenario.at(item), item.policy) is not None]
+    return tuple(dict.fromkeys(number for item in used for number in server_of(item.place.cluster).numbers()))
 
 
 def _variant(scenario: Scenario, variant: Variant) -> dict[str, Any]:

@@ -14,13 +14,26 @@ from simulator.readings.footprint import Footprint
 from simulator.readings.volume import Volume
 from simulator.units import readable
 
-__all__ = ["ceilings", "comparison", "exposed_by", "memory_table", "notes", "program_table", "volume_table"]
+__all__ = [
+    "ceilings",
+    "comparison",
+    "exposed_by",
+    "host_table",
+    "memory_table",
+    "notes",
+    "program_table",
+    "transfer_table",
+    "volume_table",
+]
 
 GB = 1e9
 
 HOST_BOUND = 0.05  # definition: a twentieth of the step lost to the host is worth a word
 
 SAME = 1.01  # definition: steps within one percent of each other are called equally fast
+
+ELSEWHERE = {"host": "memory of the host", "nvme": "drives of the host"}
+"""Parts of ``memory`` that are there where something is offloaded."""
 
 TIGHT = 0.9  # definition: allocator, CUDA context and NCCL buffers want about a tenth of the memory
 
@@ -40,12 +53,12 @@ def comparison(results: Sequence[Mapping[str, Any]], title: str) -> Table:
         "tokens\n/s/GPU", "MFU\n[%]", *(["cost [$\n/Gtoken]"] if priced else []),
     ):  # fmt: skip
         table.add_column(escape(heading), justify="right", no_wrap=True)
-    fastest = min((result["step_time"] for result in ran if result["memory"]["fits"]), default=0.0)
+    fastest = min((result["step_time"] for result in ran if _has_room(result["memory"])), default=0.0)
     for result in results:
         if result["failure"]:
             table.add_row(result["name"], *["-"] * (len(table.columns) - 1))
             continue
-        as_good = result["memory"]["fits"] and result["step_time"] <= fastest * SAME
+        as_good = _has_room(result["memory"]) and result["step_time"] <= fastest * SAME
         table.add_row(result["name"], *_cells(result), style="bold green" if as_good else None)
     return table
 
@@ -80,9 +93,16 @@ def _busiest(links: Mapping[str, float]) -> Iterator[str]:
     yield next((f"{name} {100 * share:.0f}" for name, share in links.items()), "-")
 
 
+def _has_room(memory: Mapping[str, Any]) -> bool:
+    """Whether everything fits where it is put: device, host, drives."""
+    return memory["fits"] and all(memory[place]["fits"] for place in ELSEWHERE if place in memory)
+
+
 def _fits(memory: Mapping[str, Any]) -> str:
     if not memory["fits"]:
         return "[red]no[/red]"
+    if not _has_room(memory):
+        return "[red]host no[/red]"
     return "[yellow]tight[/yellow]" if memory["peak"] > TIGHT * memory["capacity"] else "yes"
 
 
@@ -130,18 +150,29 @@ def notes(results: Sequence[Mapping[str, Any]]) -> list[str]:
                 f"{result['name']} does not fit: {memory['peak'] / GB:.1f} GB of {memory['capacity'] / GB:.0f} GB; "
                 f"largest item: {name}, {size / GB:.1f} GB"
             )
+        lines += [
+            f"{result['name']} does not fit into the {what}: {memory[place]['peak'] / GB:.1f} GB of "
+            f"{memory[place]['capacity'] / GB:.0f} GB"
+            for place, what in ELSEWHERE.items()
+            if place in memory and not memory[place]["fits"]
+        ]
         by_host = result["host_time"] + result["exposed_by_cause"]["host"]
         if by_host > HOST_BOUND * result["step_time"]:
-            share = 100 * by_host / result["step_time"]
             lines.append(
-                f"{result['name']} is host-bound: for {share:.0f} % of the step the GPU waits for launches; "
-                "larger micro-batches, larger kernels or a compiled model help"
+                f"{result['name']} is host-bound: for {100 * by_host / result['step_time']:.0f} % {_why(memory)}"
             )
     for key, told in (("assumed", "assumed numbers used"), ("measured", "measured times used")):
         names = list(dict.fromkeys(name for result in _ran(results) for name in result[key]))
         if names:
             lines.append(f"{told}: " + ", ".join(names))
     return lines
+
+
+def _why(memory: Mapping[str, Any]) -> str:
+    """What a host-bound step waits for, and what helps."""
+    if "host" in memory:
+        return "of the step the GPU waits for the host, which updates parameters; more gradient accumulation helps"
+    return "of the step the GPU waits for launches; larger micro-batches, larger kernels or a compiled model help"
 
 
 def volume_table(volumes: Mapping[str, Volume]) -> Table:
@@ -165,6 +196,18 @@ def volume_table(volumes: Mapping[str, Volume]) -> Table:
     return table
 
 
+def transfer_table(volumes: Mapping[str, Volume]) -> Table:
+    """Copies of one step between devices, memory of the hosts and drives."""
+    table = _table("Copies between device, memory of the host and NVMe in one step [GB/rank]")
+    table.add_column("variant", no_wrap=True)
+    routes = dict.fromkeys(route for item in volumes.values() for route in item.transfers)
+    for route in routes:
+        table.add_column(route.replace("_", " "), justify="right")
+    for name, item in volumes.items():
+        table.add_row(name, *(f"{item.transfers.get(route, 0.0) / GB:.3f}" for route in routes))
+    return table
+
+
 def memory_table(peaks: Mapping[str, Footprint], estimates: Mapping[str, float | None]) -> Table:
     """Memory at the peak, by item, and what DeepSpeed's *estimates* are where it has one."""
     table = _table("Memory per GPU at its peak [GB]")
@@ -182,6 +225,31 @@ def memory_table(peaks: Mapping[str, Footprint], estimates: Mapping[str, float |
     if any(estimates.values()):
         said = (estimates[variant] for variant in peaks)
         table.add_row("states, DeepSpeed's estimator", *("-" if size is None else f"{size / GB:.2f}" for size in said))
+    return table
+
+
+def host_table(memories: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Memory of a host and its drives, for the variants that offload."""
+    table = _table("Memory per host, where states are offloaded [GB]")
+    table.add_column("item", no_wrap=True)
+    for variant in memories:
+        table.add_column(variant, justify="right")
+    hosts = [memory["host"] for memory in memories.values()]
+    for name in dict.fromkeys(name for host in hosts for name in host["items"]):
+        table.add_row(name, *(f"{host['items'].get(name, 0.0) / GB:.2f}" for host in hosts))
+    table.add_section()
+    for key in ("peak", "pinned", "capacity"):
+        label = "of it pinned" if key == "pinned" else key
+        table.add_row(label, *(f"{host[key] / GB:.2f}" for host in hosts), style="bold" if key == "peak" else None)
+    table.add_row("fits", *("yes" if host["fits"] else "[red]no[/red]" for host in hosts))
+    if any("nvme" in memory for memory in memories.values()):
+        drives = [memory.get("nvme") for memory in memories.values()]
+        table.add_row(
+            "on NVMe", *(f"{item['peak'] / GB:.2f} of {item['capacity'] / GB:.0f}" if item else "-" for item in drives)
+        )
+    if any(host["deepspeed_estimate"] for host in hosts):
+        said = (host["deepspeed_estimate"] for host in hosts)
+        table.add_row("DeepSpeed's estimator", *("-" if size is None else f"{size / GB:.2f}" for size in said))
     return table
 
 

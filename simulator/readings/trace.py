@@ -18,9 +18,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from simulator.clock.timeline import ClassTimeline, HostWait, Span, Timeline
-from simulator.laws.collectives.base import Collective
 from simulator.laws.kernels import Kernel
+from simulator.laws.offload import Transfer
 from simulator.readings.exposure import Exposure, Stall
+from simulator.schedules.program import Operation
 
 __all__ = ["chrome_trace"]
 
@@ -77,7 +78,7 @@ def _stream(played: ClassTimeline, name: str) -> Iterator[TraceEvent]:
         }
 
 
-def _arguments(span: Span, operation: Kernel | Collective) -> dict[str, object]:
+def _arguments(span: Span, operation: Operation) -> dict[str, object]:
     """What a viewer shows beside a span."""
     found: dict[str, object] = {
         "label": span.launch.label,
@@ -87,15 +88,15 @@ def _arguments(span: Span, operation: Kernel | Collective) -> dict[str, object]:
     }
     if isinstance(operation, Kernel):
         return {"kind": operation.kind, **found}
+    found |= {"role": operation.role, "alone [s]": float(span.alone), "latency [s]": float(span.latency)}
+    if isinstance(operation, Transfer):
+        return {"kind": operation.route, "amount [B]": float(operation.amount), "pinned": operation.pinned, **found}
     found |= {
         "kind": operation.kind,
-        "role": operation.role,
         "payload [B]": float(operation.payload),
         "group": operation.group.name,
         "ranks": operation.group.size,
         "met_at [s]": float(span.met_at),
-        "alone [s]": float(span.alone),
-        "latency [s]": float(span.latency),
     }
     if operation.quantization:
         found["bits"] = operation.quantization.bits

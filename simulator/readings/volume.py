@@ -8,10 +8,12 @@ scales of quantised blocks, and both hops of a hierarchical exchange.  Papers co
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from simulator.laws.collectives.base import Collective, ring_factor
 from simulator.laws.collectives.library import Library
+from simulator.laws.offload import Transfer
 from simulator.schedules.program import Program
 from simulator.world.mesh import Mesh
 
@@ -41,6 +43,8 @@ class Volume:
     model_bytes: float
     """Size of the model in the precision of training [B]."""
     ranks_per_host: int
+    transfers: Mapping[str, float] = field(default_factory=dict)
+    """Copies of each rank between device, memory of the host and drives, by route [B]."""
 
     @property
     def intra_host(self) -> float:
@@ -64,18 +68,22 @@ class Volume:
 
 
 def volume(program: Program, collectives: Library, mesh: Mesh, model_bytes: float) -> Volume:
-    """Add up the collectives of *program*."""
+    """Add up the collectives of *program*, and its copies to and from the host."""
     counts: dict[int, int] = defaultdict(int)
     for launch in program.launches:
         counts[launch.operation] += 1
     by_role: dict[str, list[Traffic]] = defaultdict(list)
+    transfers: dict[str, float] = defaultdict(float)
     for index, operation in enumerate(program.operations):
         if isinstance(operation, Collective):
             by_role[operation.role].append(_traffic(operation, counts[index], collectives))
+        elif isinstance(operation, Transfer):
+            transfers[operation.route] += counts[index] * operation.amount
     return Volume(
         roles=tuple(_sum(role, parts) for role, parts in by_role.items()),
         model_bytes=model_bytes,
         ranks_per_host=mesh.devices_per_host,
+        transfers=dict(transfers),
     )
 
 

@@ -23,7 +23,8 @@ __all__ = ["deepspeed_bf16_optimizer", "uses_bf16_optimizer"]
 
 def uses_bf16_optimizer(policy: DeepSpeedPolicy) -> bool:
     """Whether DeepSpeed takes this optimizer instead of that of stages 1 and 2."""
-    return policy.zero_stage == 1 and policy.dtype == "bf16" and policy.grad_accum_dtype == "fp32"
+    on_device = policy.offload_optimizer is None
+    return on_device and policy.zero_stage == 1 and policy.dtype == "bf16" and policy.grad_accum_dtype == "fp32"
 
 
 def deepspeed_bf16_optimizer(job: Job, policy: DeepSpeedPolicy) -> Iterator[Program]:

@@ -32,6 +32,10 @@ class HostCosts:
     """Per launched collective."""
     hook: float = 0.0
     """Per hook that the framework runs on a module or gradient."""
+    cpu_byte: float = 0.0
+    """Per byte that DeepSpeed's kernels read or write on the CPU, while all ranks of the host do [s/B]."""
+    torch_byte: float = 0.0
+    """And that PyTorch's AdamW does [s/B]."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -79,6 +83,11 @@ class Job:
     def world(self) -> Group:
         """The default process group."""
         return self.mesh.world()
+
+    def cpu_update(self, *, fused: bool) -> float:
+        """Time in which PyTorch's AdamW updates on the CPU what this rank owns [s]."""
+        traffic = sum(work.constant_traffic for work in self.optimizer.works)
+        return traffic * (self.costs.cpu_byte if fused else self.costs.torch_byte)
 
     def tape(self) -> Tape:
         """An empty tape with this job's launch costs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from simulator.laws.kernels import Kernel, activation_bytes
+from simulator.laws.offload import cpu_time
 from simulator.schedules.job import HostCosts, Job
 from simulator.schedules.measured import measured_kernels
 from simulator.schedules.program import Memory
@@ -13,6 +14,8 @@ from simulator.world.model.execution import Checkpointing, execution
 from simulator.world.model.layer import Layer, Work
 from simulator.world.model.module import Module
 from simulator.world.scenario import Scenario
+from simulator.world.topology.mixed import host_types
+from simulator.world.topology.servers import server_of
 
 __all__ = ["module_kernels", "prepared"]
 
@@ -42,8 +45,16 @@ def prepared(scenario: Scenario, update_traffic: float) -> Job:
             kernel=scenario.host.kernel.value,
             collective=scenario.host.collective.value,
             hook=scenario.host.hook.value,
+            cpu_byte=_cpu_byte(scenario, torch=False),
+            torch_byte=_cpu_byte(scenario, torch=True),
         ),
     )
+
+
+def _cpu_byte(scenario: Scenario, *, torch: bool) -> float:
+    """Time per byte of CPU kernels on the slowest type of host [s/B]."""
+    sharers = scenario.mesh.devices_per_host
+    return max(cpu_time(1.0, server_of(item), sharers, torch=torch) for item in host_types(scenario.cluster))
 
 
 def module_kernels(scenario: Scenario) -> dict[tuple[str, str], Kernel]:

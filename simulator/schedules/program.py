@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from simulator.laws.collectives.base import Collective
 from simulator.laws.kernels import Kernel
+from simulator.laws.offload import Transfer
 
 __all__ = [
     "Event",
@@ -27,7 +28,7 @@ __all__ = [
     "Wait",
 ]
 
-Operation = Kernel | Collective
+Operation = Kernel | Collective | Transfer
 
 Reason = Literal["data", "prefetch limit", "host"]
 """Why a wait is there: for what it needs, to bound the memory of what runs ahead, or to hold the host back."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from simulator.laws.kernels import Kernel
+from simulator.laws.collectives.base import Collective
 from simulator.schedules.program import (
     Event,
     HostWork,
@@ -37,7 +37,7 @@ class Tape:
     Parameters
     ----------
     kernel_time, collective_time
-        What launching a kernel or a collective costs the host [s].
+        What launching a kernel (or a copy to or from the host) or a collective costs the host [s].
     """
 
     def __init__(self, kernel_time: float = 0.0, collective_time: float = 0.0) -> None:
@@ -57,7 +57,7 @@ class Tape:
 
     def launch(self, operation: Operation, stream: str, *, label: str, takes: Memory = (), gives: Memory = ()) -> Event:
         """Put *operation* into *stream*, with the memory it takes and gives back; the event is its end."""
-        self._busy += self._kernel_time if isinstance(operation, Kernel) else self._collective_time
+        self._busy += self._collective_time if isinstance(operation, Collective) else self._kernel_time
         if self._busy:
             self._flush()
         number = self._streams[stream]

@@ -15,7 +15,8 @@ from simulator.world.measurements.training import Run
 __all__ = ["variant_of"]
 
 NOT_MODELLED = (
-    (r"offload|infinity|nvme", "offload is not modelled"),
+    (r"infinity|nvme", "drives that are not stated"),
+    (r"zero-offload", "a stage that is not stated"),
     (r"\b(tp|pp|cp|sp|ep)\s*=?\s*[2-9]|tensor|pipeline|megatron|3d|\bpp\b|\btp\b|\bcp\b", "more than data parallelism"),
     (r"mxfp|nvfp4|fp4", "matrix products of fewer than 8 bits"),
     (r"gemini|maxtext|colossal|mics|jax", "a framework that is not modelled"),
@@ -27,6 +28,10 @@ SERIAL = 2022
 
 LARGE_FP32 = 128
 """From so many H100 on llm-foundry's rows are of Composer 0.16.4 and later, which reduces gradients in fp32."""
+
+
+OFFLOAD = r"(?<!no )offload"
+"""Something is offloaded."""
 
 
 def variant_of(run: Run) -> dict[str, Any]:
@@ -82,6 +87,8 @@ def _fsdp1(run: Run, said: str) -> dict[str, Any]:
         sharding = "HYBRID_SHARD"
     elif "shard_grad_op" in said:
         sharding = "SHARD_GRAD_OP"
+    if re.search(OFFLOAD, said):  # LambdaLabs' chapter has a model in bf16 throughout and AdamW(fused=True) (recalled)
+        return {"sharding_strategy": sharding, "cpu_offload": True, "fused_optimizer": True}
     fp32 = "default" in said and "H100" in run.gpu and (run.ranks or 0) >= LARGE_FP32
     return {
         "sharding_strategy": sharding,
@@ -101,5 +108,9 @@ def _deepspeed(run: Run, stage: str, said: str) -> dict[str, Any]:
             "zero_quantized_gradients": True,
             "zero_hpz_partition_size": run.per_node or 8,
         }
+    if re.search(OFFLOAD, said):
+        zero["offload_optimizer"] = {"device": "cpu"}
+        if "full cpu offload" in said:
+            zero["offload_param"] = {"device": "cpu"}
     precision = "fp16" if "fp16" in run.precision.lower() or "V100" in run.gpu else "bf16"
     return {"zero_optimization": zero, precision: {"enabled": True}}

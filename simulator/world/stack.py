@@ -33,7 +33,7 @@ class Stack:
     """A software stack whose speed was measured."""
 
     name: str
-    reached: Mapping[str, Reached]
+    reached: Mapping[Generation, Reached]
     """By generation."""
     others: Reached
     """On generations that were not measured, as part of what single kernels reach at best."""

@@ -9,7 +9,7 @@ import pytest
 from simulator.clock.engine import simulate
 from simulator.clock.recurrence import step_time
 from simulator.clock.stage import infinitely_fast_network
-from simulator.laws.collectives.base import Collective
+from simulator.laws.kernels import Kernel
 from simulator.schedules.program import HostWork
 
 
@@ -81,7 +81,7 @@ def recurrence_is_the_engine_without_sharing(ready, timeline):
     """Nothing shares a link: operations take what they take alone."""
     cast = ready.classes[0]
     durations = [
-        sum(phase.duration for phase in phases) if isinstance(operation, Collective) else time
+        time if isinstance(operation, Kernel) else sum(phase.duration for phase in phases)
         for operation, phases, time in zip(cast.program.operations, cast.phases, cast.times, strict=True)
     ]
     assert math.isclose(step_time(cast, durations), timeline.step_time, rel_tol=1e-9)

@@ -82,7 +82,28 @@ def deepspeed(draw, hosts, devices):
         }
         if hosts > 1 and zero["reduce_scatter"]:
             zero["zero_quantized_gradients"] = draw(st.booleans())
+    if zero["stage"]:
+        zero |= draw(offload(zero["stage"]))
     return {"deepspeed": {"bf16": {"enabled": True}, "zero_optimization": zero}}
+
+
+@st.composite
+def offload(draw, stage):
+    """Sections of a ``ds_config.json`` that offload, or none."""
+    places = ["none", "cpu", "nvme"] if stage == 3 else ["none", "none", "cpu"]
+    drives = {"nvme_path": "/drives", "pin_memory": draw(st.booleans())}
+    states = {"device": draw(st.sampled_from(places)), "buffer_count": 12, **drives}
+    if stage < 3:
+        return {"offload_optimizer": states}
+    states |= {
+        "pipeline_read": draw(st.booleans()),
+        "pipeline_write": draw(st.booleans()),
+        "ratio": draw(st.sampled_from([0.0, 0.5, 1.0])),
+    }
+    shares = {"device": draw(st.sampled_from(places)), "buffer_count": 1000, "buffer_size": 10**9, **drives}
+    shares["max_in_cpu"] = draw(st.sampled_from([0, 10**7, 10**9]))
+    size = draw(st.sampled_from([10**5, 10**8, 10**9]))
+    return {"sub_group_size": size, "offload_optimizer": states, "offload_param": shares}
 
 
 @st.composite
@@ -114,6 +135,7 @@ def fsdp1(draw, hosts, devices):
             "reduce_dtype": draw(st.sampled_from([None, "fp32"])),
             "no_sync": draw(st.booleans()),
             "evaluates": draw(st.booleans()),
+            "cpu_offload": draw(st.booleans()),
         }
     }
 
@@ -135,6 +157,8 @@ def fsdp2(draw, hosts, devices):
             "requires_all_reduce": draw(st.booleans()),
             "reshard_after_backward": draw(st.booleans()),
             "evaluates": draw(st.booleans()),
+            "cpu_offload": draw(st.booleans()),
+            "pin_memory": draw(st.booleans()),
         }
     }
 

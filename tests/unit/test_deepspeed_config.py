@@ -11,7 +11,7 @@ from simulator.world.policy.deepspeed import deepspeed_policy, load_deepspeed, t
 from simulator.world.policy.deepspeed_batch import resolve_batch
 from simulator.world.policy.deepspeed_hjson import parse_hjson, read_hjson
 from simulator.world.policy.deepspeed_knobs import knobs, notes
-from simulator.world.policy.zero import DeepSpeedPolicy
+from simulator.world.policy.zero import DeepSpeedPolicy, OptimizerOffload, ParameterOffload
 
 FULL = {
     "prefetch_bucket_size": "stage3_prefetch_bucket_size",
@@ -238,6 +238,9 @@ def test_former_names_are_mapped_with_a_note(tmp_path):
     ({"offload_param": {"devise": "cpu"}}, ["did you mean 'device'?"]),
     ({"offload_param": {"device": "gpu"}}, ["zero_optimization.offload_param.device", "'gpu'"]),
     ({"stage": 2, "offload_optimizer": {"device": "cpu", "ratio": 0.3}}, ["ratio", "needs stage 3"]),
+    ({"stage": 0, "offload_optimizer": {"device": "cpu"}}, ["offload_optimizer.device", "needs stage 1, 2 or 3"]),
+    ({"stage": 3, "offload_optimizer": {"device": "nvme"}}, ["offload_optimizer.nvme_path", "needs a path"]),
+    ({"stage": 3, "offload_param": {"device": "nvme"}}, ["offload_param.nvme_path", "/local_nvme"]),
     ({"stage": 1, "allgather_bucket_size": 7}, ["allgather_bucket_size", "even", "write 8"]),
     ({"stage": 3, "compute_grad_norm": False}, ["compute_grad_norm", "not possible at stage 3"]),
     ({"stage": 2, "compute_grad_norm": False}, ["compute_grad_norm", "gradient_clipping 0"]),
@@ -337,8 +340,7 @@ def test_auto_is_what_a_trainer_fills_in_and_the_default_without_one(tmp_path):
 
 
 @pytest.mark.parametrize(("outside", "part"), [
-    ({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}}, "offload_param.device: 'cpu': offload"),
-    ({"zero_optimization": {"stage": 2, "cpu_offload": True}}, "offload_optimizer.device"),
+    ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "super_offload": True}}}, "SuperOff"),
     ({"compile": {"deepcompile": True}}, "compile.deepcompile"),
     ({"tensor_parallel": {"autotp_size": 2}}, "tensor parallelism"),
     ({"zero_optimization": {"stage": 2, "zenflow": {}}}, "ZenFlow"),
@@ -355,7 +357,37 @@ def test_what_is_not_simulated_is_read_noted_and_refused_when_simulated(tmp_path
 
 def test_offloading_to_nowhere_is_no_offloading(tmp_path):
     zero = {"stage": 3, "offload_param": {"device": "none"}, "offload_optimizer": {"device": "none"}}
-    assert deepspeed_policy(load(tmp_path, zero), "bf16").zero_stage == 3
+    assert deepspeed_policy(load(tmp_path, zero), "bf16") == deepspeed_policy(load(tmp_path, {"stage": 3}), "bf16")
+
+
+def test_what_is_offloaded_and_how(tmp_path):
+    states = {"device": "nvme", "nvme_path": "/x", "pipeline_read": True, "buffer_count": 8, "pin_memory": False}
+    policy = deepspeed_policy(load(tmp_path, {"stage": 3, "offload_optimizer": states}), "bf16")
+    assert policy.offload_optimizer == OptimizerOffload(
+        device="nvme", pipeline_read=True, buffer_count=8, pin_memory=False
+    )
+    assert policy.offload_param is None
+    both = {"stage": 3, "cpu_offload": True, "offload_param": {"device": "cpu", "max_in_cpu": 5}}
+    policy = deepspeed_policy(load(tmp_path, both), "bf16")
+    assert (policy.offload_optimizer, policy.offload_param) == (OptimizerOffload(), ParameterOffload(max_in_cpu=5))
+
+
+def test_below_stage_3_drives_mean_memory_and_parameters_stay(tmp_path):
+    zero = {"stage": 2, "offload_optimizer": {"device": "nvme"}, "offload_param": {"device": "cpu"},
+            "contiguous_gradients": False}  # fmt: skip
+    config = load(tmp_path, zero, bf16={"enabled": True})
+    policy = deepspeed_policy(config, "bf16")
+    assert (policy.offload_optimizer, policy.offload_param) == (OptimizerOffload(), None)
+    assert policy.contiguous_gradients
+    lines = "\n".join(notes(config))
+    assert "nvme means cpu" in lines
+    assert "`offload_param` has no effect on communication at stage 2" in lines
+
+
+def test_offloading_is_not_in_the_textbook(tmp_path):
+    config = load(tmp_path, {"stage": 3, "offload_param": {"device": "cpu"}})
+    with pytest.raises(InputError, match=r"variants\[0\]\.zero_optimization\.offload_param\.device: 'cpu': not in"):
+        textbook_policy(config, 1, "scenario.yaml", "variants[0]")
 
 
 def test_another_precision_than_the_models_is_a_contradiction(tmp_path):

@@ -16,7 +16,7 @@ from simulator.explore import compare
 from simulator.readings.exposure import CAUSES
 from simulator.readings.report import Result
 from simulator.units import readable
-from simulator.world import catalog, conditions, scenario
+from simulator.world import catalog, conditions, scenario, server
 from simulator.world.catalog import accelerator
 from simulator.world.document import data_directory
 from simulator.world.model.explicit import LayerSection
@@ -44,6 +44,7 @@ SECTIONS = {
         "`topology.others`": asked.OtherHostsSection,
         "`topology.background`": conditions.BackgroundSection,
         "`topology.faults`": conditions.FaultSection,
+        "`topology.server`": server.AskedServer,
         "`compute`": scenario.ComputeSection,
         "`host`": scenario.HostSection,
         "`prices`": scenario.PriceSection,

@@ -75,7 +75,8 @@ READ = {
                     buffer_dtype="bf16"), "bf16", None, None,
     ),
     "phantora_torchtitan_llama3_8b.toml": (
-        Fsdp2Policy(reshard_after_forward=True, param_dtype="bf16", reduce_dtype="fp32"), "bf16", None, None,
+        Fsdp2Policy(reshard_after_forward=True, param_dtype="bf16", reduce_dtype="fp32", fused_optimizer=True),
+        "bf16", None, None,
     ),
 }  # fmt: skip
 """File: policy, precision, ranks, hosts."""
@@ -191,7 +192,7 @@ def test_mixed_precision(tmp_path, mixed, dtype):
     ({"fsdp_backward_prefetch": "PRE"}, ["fsdp_backward_prefetch", "'PRE'", "NO_PREFETCH"]),
     ({"fsdp_reshard_after_forward": True}, ["fsdp_reshard_after_forward", "FSDP2", "fsdp_version: 2"]),
     ({"fsdp_version": 3}, ["fsdp_version", "3", "1 or 2"]),
-    ({"fsdp_offload_params": "true"}, ["fsdp_offload_params", "not simulated yet", "false"]),
+    ({"fsdp_activation_checkpointing_offload": "true"}, ["checkpointing_offload", "not simulated yet", "false"]),
     ({"fsdp_auto_wrap_policy": "SIZE_BASED_WRAP"}, ["fsdp_auto_wrap_policy", WRAP]),
     ({"fsdp_auto_wrap_policy": "TRANSFORMER_WRAP"}, [f"did you mean '{WRAP}'?"]),
     ({"fsdp_forward_prefetch": "sometimes"}, ["fsdp_forward_prefetch", "true or false"]),
@@ -394,7 +395,6 @@ def test_torchtitan_precision_and_accumulation(tmp_path):
     ({"parallelism": {"fsdp_reshard_after_forward": True}}, ["fsdp_reshard_after_forward"]),
     ({"parallelisme": {}}, ["did you mean 'parallelism'?"]),
     ({"training": {"mixed_precision_reduce": "bfloat16"}}, ["training.mixed_precision_reduce", "bfloat16"]),
-    ({"training": {"enable_cpu_offload": True}}, ["enable_cpu_offload", "not simulated yet"]),
     ({"training": {"local_batch_size": 3, "global_batch_size": 64}}, ["global_batch_size", "64", "3 × 8"]),
     ({"float8": {"enable_fsdp_float8_all_gather": True}}, ["float8.enable_fsdp_float8_all_gather"]),
 ])  # fmt: skip

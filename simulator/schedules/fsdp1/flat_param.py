@@ -78,6 +78,11 @@ class FlatParamHandle:
         return self.elements + -self.elements % self.ranks
 
     @property
+    def shard_bytes(self) -> int:
+        """Of the shard as it is kept [B]."""
+        return self.padded // self.ranks * DTYPE_BYTES[self.original_dtype]
+
+    @property
     def needs_unshard(self) -> bool:
         """Whether the whole parameter is not there; it always is with NO_SHARD."""
         return self.shards and not self.is_unsharded

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from simulator.laws.collectives.base import CollectiveKind
 from simulator.laws.kernels import Kernel
+from simulator.laws.offload import Transfer
 from simulator.schedules.fsdp1.flat_param import FlatParamHandle
 from simulator.schedules.job import DTYPE_BYTES, Job, collective
 from simulator.schedules.program import Memory
@@ -30,8 +31,8 @@ def elementwise(kind: str, traffic: float, role: str) -> Kernel:
 class Reduction:
     """Reduces gradients as one strategy does."""
 
-    def __init__(self, job: Job, process_group: Group, strategy: ShardingStrategy) -> None:
-        self._process_group = process_group
+    def __init__(self, job: Job, process_group: Group, strategy: ShardingStrategy, *, offloads: bool) -> None:
+        self._process_group, self._offloads = process_group, offloads
         self._strategy = strategy
         ranks = job.mesh.ranks if strategy in HYBRID else process_group.size
         self._inter_node_group = job.mesh.group("replicate", ranks // process_group.size, stride=process_group.size)
@@ -52,7 +53,10 @@ class Reduction:
         return 2
 
     def reduce(self, tape: Tape, handle: FlatParamHandle) -> None:
-        """Cast, pad, divide, reduce, divide, cast back, add to what earlier micro-batches left (F1-10, F1-11)."""
+        """Cast, pad, divide, reduce, divide, cast back, add to what earlier micro-batches left (F1-10, F1-11).
+
+        ``_offload_grad`` then copies the sum to the host.
+        """
         whole, dtype = handle.padded, handle.reduce_dtype
         size = DTYPE_BYTES[dtype]
         buffers = self._prepare(tape, handle)
@@ -75,6 +79,9 @@ class Reduction:
         if handle.has_sharded_gradient and handle.shards:
             moved = 3 * left * DTYPE_BYTES[handle.original_dtype]
             tape.launch(elementwise("accumulate", moved, self._role), stream, label=handle.label)
+        if self._offloads:
+            amount = float(left * DTYPE_BYTES[handle.original_dtype])
+            tape.launch(Transfer(route="to_host", amount=amount, role="gradients_to_host"), stream, label=handle.label)
         handle.has_sharded_gradient, handle.has_whole_gradient = True, not handle.shards
 
     @property

@@ -7,6 +7,7 @@ reduces among replicas.  Gathers and reductions use one process group, so they q
 from __future__ import annotations
 
 from simulator.laws.kernels import Kernel
+from simulator.laws.offload import Transfer
 from simulator.schedules.fsdp1.flat_param import FlatParamHandle, flat_params
 from simulator.schedules.fsdp1.order import Autograd, ExecOrderData, FreeEventQueue
 from simulator.schedules.fsdp1.reduction import ALL_REDUCE, POST_BACKWARD, Reduction, elementwise
@@ -39,7 +40,7 @@ class Fsdp1:
         self._owners = {name: handle for handle in self.all_handles for name in handle.modules}
         hybrid, ranks = policy.sharding_strategy in HYBRID, policy.shard_size(job.mesh)
         self.process_group = job.mesh.group("shard", ranks) if hybrid else job.world
-        self.reduction = Reduction(job, self.process_group, self.strategy)
+        self.reduction = Reduction(job, self.process_group, self.strategy, offloads=policy.cpu_offload)
         self._kernels = 0
 
     @property
@@ -145,6 +146,8 @@ class Fsdp1:
             self.tape.wait(COMPUTE, self.tape.record(POST_BACKWARD))
             if self.strategy in HYBRID:
                 self.tape.wait(COMPUTE, self.tape.record(ALL_REDUCE))
+            if self.policy.cpu_offload:
+                self.tape.synchronize(self.tape.record(COMPUTE), "data")
         self._order.next_iteration()
         for handle in self.all_handles:
             if not handle.uses_shard or handle.skipped_sharded_views:
@@ -177,13 +180,21 @@ class Fsdp1:
             self.autograd.make_views(handle, unit)
 
     def _pre_unshard(self, handle: FlatParamHandle) -> bool:
-        """Cast the shard to what travels (F1-11); with NO_SHARD it is the whole parameter, every time."""
+        """Bring the shard to the device and cast it to what travels (F1-11); with NO_SHARD it is all, every time."""
+        copied: Memory = ()
+        if self.policy.cpu_offload and handle.needs_unshard:
+            copied = (("offload buffers", float(handle.shard_bytes)),)
+            copy = Transfer(route="to_device", amount=float(handle.shard_bytes), role="parameters_to_device")
+            self.tape.launch(copy, PRE_UNSHARD, label=handle.label, takes=copied)
+            if not handle.uses_param_mixed_precision:
+                self.tape.give(PRE_UNSHARD, copied)
+                return True
         if not handle.uses_param_mixed_precision or (handle.shards and not handle.needs_unshard):
             return False
         role = "" if not handle.shards else f"{'forward' if self.tape.phase == 'eval' else self.tape.phase}_all_gather"
         moved = DTYPE_BYTES[handle.original_dtype] + DTYPE_BYTES[handle.unsharded_dtype]
         cast = elementwise("cast", handle.padded // handle.ranks * moved, role)
-        self.tape.launch(cast, PRE_UNSHARD, label=handle.label, takes=handle.low_precision_shard)
+        self.tape.launch(cast, PRE_UNSHARD, label=handle.label, takes=handle.low_precision_shard, gives=copied)
         return True
 
     def _wait_for_unshard(self, handle: FlatParamHandle) -> None:

@@ -45,7 +45,10 @@ def _step(state: Fsdp1) -> Program:
         _forward(state, "forward")
         _backward(state)
     state.tape.phase = "step"
-    state.tape.launch(job.optimizer, COMPUTE, label="optimizer")
+    if policy.cpu_offload:
+        state.tape.work(job.cpu_update(fused=policy.fused_optimizer))
+    else:
+        state.tape.launch(job.optimizer, COMPUTE, label="optimizer")
     if policy.evaluates:
         _forward(state, "eval")
     return _end(state)

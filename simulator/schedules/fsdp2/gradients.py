@@ -76,7 +76,9 @@ class Gradients:
         self.computed = self._accumulated = False
 
     def finalize_backward(self) -> None:
-        """Nothing of this backward is waited for any more."""
+        """Nothing of this backward is waited for any more; the host has waited for gradients that come to it."""
+        if self._traffic.to_host is not None and self._post_reduce is not None:
+            self._context.tape.synchronize(self._post_reduce, "data")
         self._post_reduce = None
 
     def _settle(self) -> tuple[Memory, Memory]:
@@ -126,11 +128,17 @@ class Gradients:
 
     def _view_out(self, stream: str, gives: Memory) -> Event:
         """Divide, cast, add to the gradients of the shards."""
-        kernel = self._traffic.view_out[self._reduced]
+        tape, to_host, adds = self._context.tape, self._traffic.to_host, self._reduced
+        kernel = self._traffic.view_out[adds]
         self._reduced = True
         if kernel is not None:
-            self._context.tape.launch(kernel, stream, label=self._label, gives=gives)
-        return self._context.tape.record(stream)
+            tape.launch(kernel, stream, label=self._label, gives=gives)
+        if to_host is not None:
+            tape.launch(to_host, stream, label=self._label)
+            if adds:  # then the copy blocks, and the host adds
+                tape.synchronize(tape.record(stream), "data")
+                tape.work(self._context.job.costs.cpu_byte * self._traffic.host_add)
+        return tape.record(stream)
 
 
 def _memory(item: str, amount: float) -> Memory:

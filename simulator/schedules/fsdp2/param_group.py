@@ -85,7 +85,11 @@ class ParamGroup:
             self._context.gathers_wait(self._resharded, "data")
             self._resharded = None
         found = self._gather()
+        if found.from_host is not None:
+            tape.launch(found.from_host, COPY_IN, label=label)
         if found.group.size == 1:
+            if found.from_host is not None:
+                tape.wait(COMPUTE, tape.record(COPY_IN))
             self._result = tape.record(COMPUTE), found
             return
         tape.launch(found.copy_in, COPY_IN, label=label, takes=self._whole)

@@ -69,7 +69,10 @@ class _Schedule:
             self._backward()
             self._context.root_post_backward_final_callback()
         tape.phase = "step"
-        tape.launch(job.optimizer, COMPUTE, label="optimizer")
+        if policy.cpu_offload:
+            tape.work(job.cpu_update(fused=policy.fused_optimizer))
+        else:
+            tape.launch(job.optimizer, COMPUTE, label="optimizer")
         if policy.evaluates:
             self._forward("eval")
         for stream in self._context.streams:

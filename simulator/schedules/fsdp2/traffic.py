@@ -21,6 +21,7 @@ from math import prod
 
 from simulator.laws.collectives.base import Collective
 from simulator.laws.kernels import Kernel
+from simulator.laws.offload import Transfer
 from simulator.schedules.fsdp2.units import Unit
 from simulator.schedules.job import DTYPE_BYTES, Job, collective
 from simulator.world.mesh import Group
@@ -44,6 +45,9 @@ class Sharding:
     param_dtype: str
     """Of gathered weights and of gradients."""
     reduce_dtype: str
+    offloads: bool = False
+    """Shards and their gradients are in CPU memory."""
+    pinned: bool = True
 
     @property
     def ranks(self) -> int:
@@ -63,6 +67,8 @@ class Gather:
     """Bytes of the parameters, and of the buffer that they arrive in [B]."""
     part: float
     """Bytes of what a rank holds, in the type of the parameters [B]."""
+    from_host: Transfer | None
+    """Brings that to the device first, if it is in CPU memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +82,10 @@ class Reduction:
     local: Kernel
     """In place of the reduce-scatter where one rank holds the whole parameter."""
     all_reduce: Collective | None
+    to_host: Transfer | None
+    """Takes the gradients of the shards to CPU memory."""
+    host_add: float
+    """What adding them to those of earlier micro-batches there reads and writes [B]."""
     view_out: tuple[Kernel | None, Kernel | None]
     """Of the first reduction since the optimizer's step, and of those that add to it."""
     accumulate: tuple[Kernel | None, Kernel]
@@ -108,6 +118,8 @@ def sharding(job: Job, policy: Fsdp2Policy) -> Sharding:
         original_dtype=policy.original_dtype(job.dtype),
         param_dtype=param_dtype,
         reduce_dtype=policy.reduce_dtype or param_dtype,
+        offloads=policy.cpu_offload,
+        pinned=policy.pin_memory,
     )
 
 
@@ -134,6 +146,8 @@ def gather(unit: Unit, over: Sharding, role: str, group: Group) -> Gather:
     # what stayed after forward has the type of the parameters already; a cast writes a copy of its own
     casts = group == over.shard and over.original_dtype != over.param_dtype
     cast = part * (original + param) if casts else 0
+    kept = group == over.shard
+    copy = Transfer(route="to_device", amount=part * original, role="parameters_to_device", pinned=over.pinned)
     return Gather(
         group=group,
         copy_in=_copy("copy in", cast + 2 * param * part, role),
@@ -142,6 +156,7 @@ def gather(unit: Unit, over: Sharding, role: str, group: Group) -> Gather:
         copy_out=_copy("copy out", 2 * param * elements, role),
         parameters=float(param * elements),
         part=param * part,
+        from_host=copy if over.offloads and kept else None,
     )
 
 
@@ -159,6 +174,8 @@ def reduction(unit: Unit, over: Sharding) -> Reduction:
     param, reduce = DTYPE_BYTES[over.param_dtype], DTYPE_BYTES[over.reduce_dtype]
     divides_before, _ = _divisors(over)
     all_reduce = None
+    held = float(part * DTYPE_BYTES[over.original_dtype])
+    copy = Transfer(route="to_host", amount=held, role="gradients_to_host", pinned=over.pinned)
     if over.replicate is not None:
         all_reduce = collective("all_reduce", part, over.reduce_dtype, over.replicate, "all_reduce")
     return Reduction(
@@ -170,7 +187,9 @@ def reduction(unit: Unit, over: Sharding) -> Reduction:
         reduce_scatter=collective("reduce_scatter", sent, over.reduce_dtype, over.reduce, "reduce_scatter"),
         local=_copy("reduce locally", 2 * reduce * sent, "reduce_scatter"),
         all_reduce=all_reduce,
-        view_out=(_view_out(over, part, adds=False), _view_out(over, part, adds=True)),
+        to_host=copy if over.offloads else None,
+        host_add=3 * held,
+        view_out=(_view_out(over, part, adds=False), _view_out(over, part, adds=not over.offloads)),
         accumulate=(
             _copy("accumulate", (param + reduce) * elements, "reduce_scatter") if reduce != param else None,
             _copy("accumulate", (param + 2 * reduce) * elements, "reduce_scatter"),

@@ -103,16 +103,21 @@ class ZeroOptimizer:
 
     def step(self) -> None:
         """Check, update, gather (Z12-23, Z12-24)."""
-        engine, policy = self._engine, self._policy
+        engine, policy, offload = self._engine, self._policy, self._reducer.offload
+        if offload is not None:
+            offload.wait_for_offload_copies()
         checks = policy.dtype == "fp16" or (policy.dtype == "bf16" and policy.check_grad_overflow)
         if checks:
             engine.communicate("all_reduce", 1, "u8", "overflow", COMPUTE, "overflow")
             engine.read()
         if policy.compute_grad_norm:
             engine.communicate("all_reduce", 1, "fp32", "norm", COMPUTE, "gradient norm")
-            if policy.dtype != "bf16" or checks or policy.gradient_clipping > 0:  # is_invalid_grad_norm
+            if policy.dtype != "bf16" or checks or policy.gradient_clipping > 0 or offload:  # is_invalid_grad_norm
                 engine.read()
-        engine.launch(engine.job.optimizer, COMPUTE, "optimizer")
+        if offload is None:
+            engine.launch(engine.job.optimizer, COMPUTE, "optimizer")
+        else:
+            offload.step()
         ranks = engine.group.size
         if ranks > 1:
             elements = self._partition.partition_numel * ranks

@@ -24,6 +24,7 @@ from simulator.schedules.job import DTYPE_BYTES
 from simulator.schedules.program import Memory
 from simulator.schedules.tape import COMPUTE
 from simulator.schedules.zero12.engine import Engine, bucket_label, small_buckets
+from simulator.schedules.zero12.offload import CpuOffload
 from simulator.schedules.zero12.partition import FlatPartition, Slice
 
 __all__ = ["REDUCE", "Reducer"]
@@ -43,6 +44,11 @@ class Reducer:
         Of the bucket before it is cast to what is sent.
     compact
         Whether what is reduced is added to an fp32 partition at once, instead of being copied back.
+
+    Attributes
+    ----------
+    offload
+        Where reduced gradients go if the optimizer is on the host.
     """
 
     def __init__(self, engine: Engine, partition: FlatPartition, dtype: str, *, compact: bool) -> None:
@@ -52,6 +58,10 @@ class Reducer:
         self.stream = REDUCE if engine.policy.overlap_comm else COMPUTE
         self._casts = engine.wire_dtype != dtype
         self._kept, self._sent = DTYPE_BYTES[dtype], DTYPE_BYTES[engine.wire_dtype]
+        self.offload: CpuOffload | None = None
+        if engine.policy.offload_optimizer is not None:
+            kept = ACCUMULATOR_BYTES if compact else self._kept
+            self.offload = CpuOffload(engine, partition, self.stream, kept)
 
     def average_tensor(self, names: Sequence[str], elements: int, gives: Memory) -> None:
         """Reduce a contiguous bucket, an empty one included (Z12-8), then keep what this rank owns."""
@@ -145,6 +155,11 @@ class Reducer:
         Each rank copies the whole of a parameter that it owns a part of (``copy_grads_in_partition``).
         """
         own = elements / self._ranks
+        if self.offload is not None and not self._compact:
+            if self._policy.reduce_scatter:
+                self._engine.copy("copy back", own * (self._sent + self._kept), self.stream, label)
+            self.offload.copy_grads_in_partition(names, elements, label, gives)
+            return
         if self._compact:
             traffic = own * (self._sent + 2 * ACCUMULATOR_BYTES)
         else:
@@ -153,3 +168,5 @@ class Reducer:
             back = own * (self._sent + self._kept) if self._policy.reduce_scatter else 0.0
             traffic = back + 2 * self._kept * touched / self._ranks
         self._engine.copy("copy out", traffic, self.stream, label, gives=gives)
+        if self.offload is not None and self._engine.boundary:
+            self.offload.send(own, own, label)

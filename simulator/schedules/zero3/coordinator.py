@@ -114,6 +114,10 @@ class PartitionedParameterCoordinator:
             if module.parameters:
                 self._skip_in_queue(module.parameters)
             self._prefetch()
+            if self._gatherer.swapper is not None and self._prefetch_bucket_size > 0:
+                in_flight = sum(parameter.elements for parameter in self._inflight)
+                following = (parameter for parameter, _ in self._trace.uses[self._next_in_queue :])
+                self._gatherer.swapper.prefetch(following, in_flight)
         self._step_id += 1
 
     def _fetch(self, module: HookedModule, *, recomputes: bool) -> None:
@@ -161,8 +165,11 @@ class PartitionedParameterCoordinator:
         if limit <= 0:
             return
         uses, batch, elements = self._trace.uses, dict[ShardedParameter, None](), 0
+        swapper = self._gatherer.swapper
         while self._next_in_queue < len(uses) and elements < limit:
             parameter, step = uses[self._next_in_queue]
+            if swapper is not None and swapper.is_away(parameter):  # another prefetch reads it first
+                break
             self._next_in_queue += 1
             self._step_id_fetched_for[parameter] = max(self._step_id_fetched_for.get(parameter, NEVER), step)
             if parameter.status is Status.NOT_AVAILABLE and parameter not in batch:
@@ -242,6 +249,8 @@ class PartitionedParameterCoordinator:
             return
         if self._policy.zero_hpz_partition_size > 1 and not parameter.has_secondary:
             self._partition_param_sec(parameter)
+        if self._gatherer.swapper is not None:
+            self._gatherer.swapper.release(parameter)
         parameter.status = Status.NOT_AVAILABLE
         self.live -= parameter.elements
         if parameter.held:

@@ -14,11 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.laws.kernels import Kernel
+from simulator.laws.offload import Transfer
 from simulator.schedules.program import Event, Memory
 from simulator.schedules.tape import COMPUTE
 from simulator.schedules.zero3.parameters import ShardedParameter, Status
 from simulator.schedules.zero3.quantized import weight_groups
 from simulator.schedules.zero3.rank import Rank, label_of
+from simulator.schedules.zero3.swap import ParameterSwapper
 from simulator.world.mesh import Group
 
 __all__ = ["GATHERED", "Gatherer", "Handle"]
@@ -47,6 +49,8 @@ class _Arrival:
     events: tuple[Event, ...]
     parameters: tuple[ShardedParameter, ...]
     copies: tuple[_Copy, ...] = ()
+    blocks: bool = False
+    """Whether who waits blocks the host: ``NoGatherHandle.wait``, which matters for parameters on the host."""
 
 
 class Handle:
@@ -65,6 +69,8 @@ class Handle:
         for arrival in self._arrivals:
             for event in arrival.events:
                 tape.wait(stream, event)
+                if arrival.blocks:
+                    tape.synchronize(event, "data")
             for copy in arrival.copies:
                 tape.launch(copy.kernel, stream, label=copy.label, takes=copy.takes, gives=copy.gives)
             for parameter in arrival.parameters:
@@ -75,8 +81,10 @@ class Handle:
 class Gatherer:
     """Submits gathers on the all-gather stream."""
 
-    def __init__(self, rank: Rank) -> None:
+    def __init__(self, rank: Rank, swapper: ParameterSwapper | None = None) -> None:
         self._rank, self._policy, self._stream = rank, rank.policy, rank.gather_stream
+        self.swapper = swapper
+        """Of shares that live on NVMe."""
         size = min(self._policy.zero_hpz_partition_size, rank.world.size)
         self._hpz = rank.job.mesh.group("hpz", size) if self._policy.zero_hpz_partition_size > 1 else None  # ZP-1
 
@@ -85,9 +93,11 @@ class Gatherer:
         for parameter in parameters:
             parameter.status = Status.INFLIGHT
         if self._rank.world.size == 1:  # _no_gather_coalesced: the share is the parameter
-            return Handle(self._rank, [_Arrival((), tuple(parameters))])
+            return Handle(self._rank, [self._copied(parameters)])
         ordered = sorted(parameters, key=lambda parameter: parameter.ds_id)  # Z3-15
         group = self._hpz if self._hpz is not None and ordered[0].has_secondary else self._rank.world
+        if group is self._rank.world:
+            self._shares_to_device(ordered, self._stream)
         if self._policy.stage3_allgather_sequential or len(ordered) == 1:  # Z3-25
             arrivals = [self._alone(parameter, group, quantize=quantize) for parameter in ordered]
         elif self._policy.stage3_use_all_reduce_for_fetch_params and not quantize and group is self._rank.world:
@@ -116,8 +126,33 @@ class Gatherer:
             if alike:
                 self._rank.device_synchronize()
 
+    def _shares_to_device(self, parameters: Sequence[ShardedParameter], stream: str) -> None:
+        """Copy shares that live elsewhere, for which the host waits: ``ds_tensor.to(device)``."""
+        if self._policy.offload_param is not None:
+            self._rank.tape.synchronize(self._to_device(parameters, stream), "data")
+
+    def _to_device(self, parameters: Sequence[ShardedParameter], stream: str, takes: Memory = ()) -> Event:
+        """Have shares in memory and launch their copy."""
+        if self.swapper is not None:
+            self.swapper.ensure(parameters)
+        label, amount = label_of(item.name for item in parameters), sum(item.share for item in parameters)
+        copy = Transfer(
+            route="to_device", amount=float(amount * self._rank.element_bytes), role="parameters_to_device"
+        )  # param_groups_fp16_flat_cpu_memory is pinned whatever pin_memory says
+        return self._rank.tape.launch(copy, stream, label=label, takes=takes)
+
+    def _copied(self, parameters: Sequence[ShardedParameter]) -> _Arrival:
+        """Alone, a rank copies whole parameters if they live elsewhere; the host waits when somebody needs them."""
+        if self._policy.offload_param is None:
+            return _Arrival((), tuple(parameters))
+        for parameter in parameters:
+            parameter.held = float(parameter.elements * self._rank.element_bytes)
+        takes = ((GATHERED, sum(parameter.held for parameter in parameters)),)
+        return _Arrival((self._to_device(parameters, self._stream, takes),), tuple(parameters), blocks=True)
+
     def _on_compute(self, parameter: ShardedParameter, *, asynchronous: bool) -> _Arrival:
         rank, whole = self._rank, self._whole(parameter)
+        self._shares_to_device([parameter], COMPUTE)
         launch = rank.asynchronous if asynchronous else rank.blocking
         parts = [(whole, rank.job.dtype, whole * rank.element_bytes)]
         copies: tuple[_Copy, ...] = ()

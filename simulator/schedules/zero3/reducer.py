@@ -18,6 +18,7 @@ from simulator.laws.collectives.base import CollectiveKind
 from simulator.schedules.job import DTYPE_BYTES
 from simulator.schedules.program import Event, Memory
 from simulator.schedules.tape import COMPUTE
+from simulator.schedules.zero3.offload import OptimizerOnHost
 from simulator.schedules.zero3.parameters import ShardedParameter
 from simulator.schedules.zero3.quantized import gradient_groups
 from simulator.schedules.zero3.rank import Rank, label_of
@@ -37,13 +38,18 @@ SCALE_BYTES: Final = 4  # definition: fp32
 class GradientReducer:
     """The bucket of one rank (``ipg_bucket``: independent parameter gradients).
 
+    Parameters
+    ----------
+    on_host
+        Where reduced gradients go if the optimizer is on the host.
+
     Raises
     ------
     InputError
         Quantised gradients without ``reduce_scatter``, which DeepSpeed refuses (ZP-15).
     """
 
-    def __init__(self, rank: Rank) -> None:
+    def __init__(self, rank: Rank, on_host: OptimizerOnHost | None = None) -> None:
         if rank.policy.zero_quantized_gradients and not rank.policy.reduce_scatter:
             key, remedy = "zero_optimization.reduce_scatter", "leave it out or set it to true"
             raise InputError("zero_quantized_gradients needs it", key=key, value=False, remedy=remedy)
@@ -56,6 +62,7 @@ class GradientReducer:
         self._in_buffer: set[ShardedParameter] = set()
         self._events: deque[Event | None] = deque()
         self._accumulates = False
+        self._on_host = on_host
         mesh = rank.job.mesh
         self._local = mesh.group("local", mesh.devices_per_host)
         self._across = mesh.group("global", mesh.hosts, stride=mesh.devices_per_host)
@@ -171,6 +178,12 @@ class GradientReducer:
 
     def _partition_grads(self, bucket: Sequence[ShardedParameter], label: str) -> None:
         """Copy or add the own shares to the gradients that are kept (Z3-39)."""
+        if self._on_host is not None:
+            boundary = self._rank.tape.micro_batch == self._rank.job.micro_batches - 1
+            gives = _gradients(bucket)
+            self._on_host.partition_grads(bucket, self._kept_bytes, accumulates=self._accumulates, boundary=boundary)
+            self._rank.tape.give(self._stream, gives)
+            return
         share = sum(item.share for item in bucket)
         touched = self._bytes + self._kept_bytes * (2 if self._accumulates else 1)
         self._copy("accumulate" if self._accumulates else "keep", share * touched, label, gives=_gradients(bucket))

@@ -17,6 +17,7 @@ from simulator.schedules.program import Memory, Program
 from simulator.schedules.tape import COMPUTE
 from simulator.schedules.zero3.coordinator import PartitionedParameterCoordinator
 from simulator.schedules.zero3.gather import GATHERED, Gatherer
+from simulator.schedules.zero3.offload import OptimizerOnHost, parameter_swapper, sub_groups
 from simulator.schedules.zero3.parameters import HookedModule, Parameters, ShardedParameter
 from simulator.schedules.zero3.rank import Rank
 from simulator.schedules.zero3.reducer import GRADIENTS, GradientReducer
@@ -42,9 +43,11 @@ class Stage3:
         self.job, self.policy = job, policy
         self.parameters = Parameters(job, policy)
         self.rank = Rank(job, policy)
-        self._gatherer = Gatherer(self.rank)
+        self._gatherer = Gatherer(self.rank, parameter_swapper(self.rank, self.parameters))
+        offloads = policy.offload_optimizer is not None or policy.offload_param is not None
+        self._on_host = OptimizerOnHost(self.rank, self.parameters) if offloads else None
         self.coordinator = PartitionedParameterCoordinator(self.rank, self._gatherer)
-        self._reducer = GradientReducer(self.rank)
+        self._reducer = GradientReducer(self.rank, self._on_host if policy.offload_optimizer is not None else None)
         self._has_end = {mark.name for mark in job.execution.backward if mark.kind == "end_backward"}
         self._owned = {
             module.name: [self.parameters.by_name[tensor.name] for tensor in module.parameters if tensor.trainable]
@@ -182,22 +185,18 @@ class Stage3:
             rank.blocking(rank.collective("all_reduce", 1, "u8", rank.clone, "overflow"), COMPUTE, "overflow")
             rank.read()
         norm = rank.collective("all_reduce", 1, "fp64", rank.world, "norm")
-        for _ in range(self._sub_groups()):
+        for _ in sub_groups(self.parameters.trainable, self.policy.sub_group_size):
             rank.blocking(norm, COMPUTE, "gradient norm")
+            if self.policy.offload_optimizer is not None:
+                rank.read()  # complete_grad_norm_calculation_for_cpu_offload() ends with .cpu()
         rank.read()  # is_invalid_grad_norm()
-        rank.tape.launch(self.job.optimizer, COMPUTE, label="optimizer")
+        if self._on_host is None:
+            rank.tape.launch(self.job.optimizer, COMPUTE, label="optimizer")
+        else:
+            self._on_host.update()
         self._gatherer.regather(self.parameters.persistent)
         for parameter in self.parameters.trainable:
             parameter.has_secondary = False  # ZP-3, Z3-43: what was copied is out of date
-
-    def _sub_groups(self) -> int:
-        """``_create_fp16_sub_groups``: a group is closed once its shares have reached the size."""
-        size, groups, filled = self.policy.sub_group_size, 0, 0
-        for parameter in self.parameters.trainable:
-            filled += parameter.share
-            if filled >= size:
-                groups, filled = groups + 1, 0
-        return groups + (filled > 0)
 
     def _gathered(self) -> Memory:
         """Memory of whole parameters that are there now: persistent ones, and what an evaluation has left."""

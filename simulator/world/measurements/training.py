@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -74,13 +75,23 @@ def read_run(cells: Mapping[str, str]) -> Run:
         ranks=_count(cells["n_gpus"]),
         per_node=_count(cells["gpus_per_node"]),
         network=None if network is None else network * _GBIT,
-        micro_batch=_count(cells["micro_batch_per_gpu"]),
+        micro_batch=_count(cells["micro_batch_per_gpu"]) or _noted_micro_batch(cells["notes"]),
         accumulation=_count(cells["grad_accum"]) or 1,
         precision=cells["precision"],
         strategy=cells["strategy"],
         checkpointing=cells["act_ckpt"],
         notes=cells["notes"],
     )
+
+
+def _noted_micro_batch(notes: str) -> int | None:
+    """Return the micro-batch that *notes* name where the column is blank.
+
+    >>> _noted_micro_batch("mbs 1; ZeRO-3 on one node")
+    1
+    """
+    found = re.search(r"\bmbs (\d+)", notes)
+    return int(found[1]) if found else None
 
 
 def _number(cell: str) -> float | None:

@@ -86,9 +86,9 @@ def fsdp_section(raw: Mapping[str, Any], place: Place) -> FsdpSection:
     )
     if section.fsdp_version not in (1, 2):
         raise place.error("fsdp_version", section.fsdp_version, "there is FSDP 1 and 2", "write 1 or 2")
-    for name in ("fsdp_offload_params", "fsdp_activation_checkpointing_offload"):
-        if getattr(section, name):
-            raise place.error(name, True, "offloading to host memory is not simulated yet", "set it to false")
+    if section.fsdp_activation_checkpointing_offload:
+        name = "fsdp_activation_checkpointing_offload"
+        raise place.error(name, True, "offloading activations is not simulated yet", "set it to false")
     if section.fsdp_ignored_modules is not None:
         value = section.fsdp_ignored_modules
         raise place.error("fsdp_ignored_modules", value, "ignored modules are not simulated", "remove the key")
@@ -127,6 +127,7 @@ def policy_of(
         reduce_dtype=dtype,
         replicate=replicate,
         requires_gradient_sync=False,
+        cpu_offload=section.fsdp_offload_params,
     )
     ignored = [name for name in OBSOLETE if getattr(section, name) is not None]
     notes += [f"your `{name}` has no effect: FSDP2 does not have it" for name in ignored]
@@ -173,6 +174,7 @@ def _fsdp1(section: FsdpSection, dtype: Dtype | None, units: tuple[str, ...], pl
         param_dtype=dtype,
         reduce_dtype=dtype,
         buffer_dtype=dtype,
+        cpu_offload=section.fsdp_offload_params,
         no_sync=True,
     )
 

@@ -150,7 +150,7 @@ def _trainer(trainer: str, raw: str | dict[str, Any], asked: Asked, key: str) ->
         launch.policy.check(asked.mesh, asked.file, key)
         return Chosen(schedule="fsdp2", policy=launch.policy, notes=notes)
     if isinstance(launch.policy, Fsdp1Policy):
-        _check_group(asked, launch.policy.shard_size(asked.mesh), key)
+        launch.policy.check(asked.mesh, asked.file, key)
         return Chosen(schedule="fsdp1", policy=launch.policy, notes=notes)
     return Chosen(schedule="ddp", policy=launch.policy, notes=notes)
 
@@ -213,7 +213,7 @@ def _options(
     raw = raw if "units" in raw else {**raw, "units": _blocks(asked.model)}
     if schedule == "fsdp1":
         first = convert_options(raw, Fsdp1Policy, asked.file, key)
-        _check_group(asked, first.shard_size(asked.mesh), f"{key}.shard_group_size")
+        first.check(asked.mesh, asked.file, key)
         return first
     second = convert_options(raw, Fsdp2Policy, asked.file, key)
     second.check(asked.mesh, asked.file, key)

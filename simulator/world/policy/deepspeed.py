@@ -31,7 +31,7 @@ from simulator.world.policy.deepspeed_keys import (
 from simulator.world.policy.deepspeed_lax import AUTO, relaxed
 from simulator.world.policy.deepspeed_refusals import refusals, unsimulated
 from simulator.world.policy.textbook import TextbookPolicy
-from simulator.world.policy.zero import DeepSpeedPolicy
+from simulator.world.policy.zero import DeepSpeedPolicy, OptimizerOffload, ParameterOffload
 
 __all__ = ["DeepSpeedConfig", "auto_sizes", "deepspeed_policy", "load_deepspeed", "textbook_policy"]
 
@@ -75,6 +75,7 @@ def deepspeed_policy(config: DeepSpeedConfig, dtype: str, *, hidden_size: int | 
     if zero.stage3_model_persistence_threshold == UNLIMITED:
         same["stage3_model_persistence_threshold"] = None
     same |= {"overlap_comm": config.overlap_comm, "zero_hpz_partition_size": max(zero.zero_hpz_partition_size, 1)}
+    same |= _offload(config)
     leaf = zero.leaf_module or LeafModuleSection()
     throughput = config.timers.throughput
     return DeepSpeedPolicy(
@@ -106,6 +107,10 @@ def textbook_policy(
     """
     _refuse_unsimulated(config, file, key)
     zero = config.zero_optimization
+    for name, offload in (("offload_param", zero.offload_param), ("offload_optimizer", zero.offload_optimizer)):
+        if offload is not None and offload.device != "none":
+            where, remedy = f"{key}.zero_optimization.{name}.device", "use schedule deepspeed, or remove it"
+            raise InputError("not in the textbook", file=file, key=where, value=offload.device, remedy=remedy)
     return TextbookPolicy(
         zero_stage=zero.stage,
         prefetch=prefetch,
@@ -114,6 +119,32 @@ def textbook_policy(
         zero_quantized_weights=zero.zero_quantized_weights,
         zero_quantized_gradients=zero.zero_quantized_gradients,
     )
+
+
+def _offload(config: DeepSpeedConfig) -> dict[str, Any]:
+    """What is offloaded; stages 1 and 2 take NVMe for CPU memory, and parameters stay on the device."""
+    zero = config.zero_optimization
+    states, parameters = zero.offload_optimizer, zero.offload_param
+    found: dict[str, Any] = {"offload_optimizer": None, "offload_param": None}
+    if states is not None and states.device != "none":
+        found["offload_optimizer"] = OptimizerOffload(
+            device=states.device if zero.stage == 3 else "cpu",
+            pin_memory=states.pin_memory,
+            ratio=states.ratio,
+            buffer_count=states.buffer_count,
+            pipeline_read=states.pipeline_read,
+            pipeline_write=states.pipeline_write,
+        )
+        found["contiguous_gradients"] = zero.contiguous_gradients or zero.stage < 3
+    if parameters is not None and parameters.device != "none" and zero.stage == 3:
+        found["offload_param"] = ParameterOffload(
+            device=parameters.device,
+            pin_memory=parameters.pin_memory,
+            buffer_count=parameters.buffer_count,
+            buffer_size=parameters.buffer_size,
+            max_in_cpu=parameters.max_in_cpu,
+        )
+    return found
 
 
 def auto_sizes(config: DeepSpeedConfig, hidden_size: int | None) -> dict[str, int]:

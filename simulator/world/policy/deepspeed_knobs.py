@@ -6,6 +6,9 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from msgspec.structs import asdict
+
+from simulator.world.document import Section
 from simulator.world.policy.deepspeed import DeepSpeedConfig, auto_sizes
 from simulator.world.policy.deepspeed_effects import NO_EFFECT, effect
 from simulator.world.policy.deepspeed_keys import TOP_LEVEL, UNLIMITED, ZeroSection
@@ -31,7 +34,7 @@ OUTSIDE = (
 )
 """Keys outside ``zero_optimization`` that are listed."""
 
-UNLISTED = ("legacy_stage1", "cpu_offload_use_pin_memory", "zenflow", "offload_param", "offload_optimizer")
+UNLISTED = ("legacy_stage1", "cpu_offload_use_pin_memory", "zenflow")
 """Keys of ``zero_optimization`` that are refused, dropped or reported as not simulated."""
 
 SWITCHES = OUTSIDE[6:10]
@@ -86,11 +89,19 @@ def _resolved(config: DeepSpeedConfig, dtype: str) -> dict[str, object]:
         values["stage3_model_persistence_threshold"] = None
     leaf = zero.leaf_module
     values["leaf_module"] = None if leaf is None else [*leaf.classes, *leaf.names, *leaf.name_suffixes]
+    for name in ("offload_optimizer", "offload_param"):
+        values[name] = _offload(getattr(zero, name))
     values |= {name: _outside(config, name) for name in OUTSIDE}
     values["communication_data_type"] = config.communication_data_type or dtype
     values["data_types.grad_accum_dtype"] = config.grad_accum_dtype or dtype
     values["bf16.check_grad_overflow"] = {"bf16": config.bf16.check_grad_overflow, "fp16": True}.get(dtype, False)
     return values
+
+
+def _offload(section: Section | None) -> dict[str, object] | None:
+    """Keys of an offload section; none if it offloads nothing."""
+    values = {} if section is None else asdict(section)
+    return values if values.get("device", "none") != "none" else None
 
 
 def _outside(config: DeepSpeedConfig, name: str) -> object:
@@ -103,7 +114,8 @@ def _outside(config: DeepSpeedConfig, name: str) -> object:
 
 
 def _effect(name: str, value: object, stage: int) -> str:
-    return f"{NO_EFFECT} while off" if name in SWITCHES and not value else effect(name, stage)
+    switch = name in SWITCHES or name.startswith("offload_")
+    return f"{NO_EFFECT} while off" if switch and not value else effect(name, stage)
 
 
 def _renamed(config: DeepSpeedConfig) -> Iterator[str]:
@@ -132,6 +144,9 @@ def _left_open(config: DeepSpeedConfig) -> Iterator[str]:
             yield f'`{name}` is "auto": {FILLED[name]} where a Hugging Face trainer fills it in, else the default'
         elif name not in ZeroSection.__struct_fields__ and name.partition(".")[0] not in TOP_LEVEL:
             yield f'`zero_optimization.{name}` is unknown and only passes because it is "auto"'
+    states = config.zero_optimization.offload_optimizer
+    if states is not None and states.device == "nvme" and config.zero_optimization.stage < 3:
+        yield "`offload_optimizer.device` nvme means cpu below stage 3"
     chosen = [config.origins.get(f"{name}.enabled") for name in ("bf16", "fp16")]
     if not (config.bf16.enabled or config.fp16.enabled or AUTO in chosen):
         yield "neither `bf16` nor `fp16` is enabled: DeepSpeed alone computes in fp32"

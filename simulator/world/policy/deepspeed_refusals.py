@@ -21,15 +21,30 @@ def refusals(config: DeepSpeedConfig) -> Iterator[Refusal]:
     yield from _of_precision(config)
     yield from _of_gradients(config)
     zero, stage = config.zero_optimization, config.zero_optimization.stage
-    offload, size = zero.offload_optimizer, zero.allgather_bucket_size
+    size = zero.allgather_bucket_size
+    yield from _of_offload(config)
     if zero.legacy_stage1:
         yield "zero_optimization.legacy_stage1", True, "was removed from DeepSpeed 0.5.9", "remove it"
-    if offload is not None and offload.ratio < 1 and stage != 3:
-        yield "zero_optimization.offload_optimizer.ratio", offload.ratio, "needs stage 3", "remove it"
     if stage in (1, 2) and size % 2:
         yield "zero_optimization.allgather_bucket_size", size, "must be even at stages 1 and 2", f"write {size + 1}"
     if not config.managed_gradient_accumulation and stage < 2 and config.overlap_comm:
         yield "managed_gradient_accumulation", False, "excludes overlap_comm at stages 0 and 1", "use stage 2"
+
+
+def _of_offload(config: DeepSpeedConfig) -> Iterator[Refusal]:
+    zero, name = config.zero_optimization, "zero_optimization.offload_optimizer"
+    states = zero.offload_optimizer
+    if states is not None and states.ratio < 1 and zero.stage != 3:
+        yield f"{name}.ratio", states.ratio, "needs stage 3", "remove it"
+    if states is not None and states.device != "none":
+        if zero.stage == 0:
+            yield f"{name}.device", states.device, "needs stage 1, 2 or 3: CPUAdam updates no GPU tensor", "remove it"
+        if not zero.compute_grad_norm:
+            yield "zero_optimization.compute_grad_norm", False, "excludes offload_optimizer", "remove one of them"
+    for name, section in (("offload_optimizer", states), ("offload_param", zero.offload_param)):
+        if zero.stage == 3 and section is not None and section.device == "nvme" and section.nvme_path is None:
+            remedy = 'give one, for instance "/local_nvme"'
+            yield f"zero_optimization.{name}.nvme_path", None, "device nvme needs a path", remedy
 
 
 def _of_precision(config: DeepSpeedConfig) -> Iterator[Refusal]:
@@ -64,9 +79,8 @@ def _of_gradients(config: DeepSpeedConfig) -> Iterator[Refusal]:
 def unsimulated(config: DeepSpeedConfig) -> Iterator[tuple[str, object, str]]:
     """Yield what DeepSpeed accepts and no schedule contains: dotted key, its value, what it is."""
     zero = config.zero_optimization
-    for name, offload in (("offload_param", zero.offload_param), ("offload_optimizer", zero.offload_optimizer)):
-        if offload is not None and offload.device != "none":
-            yield f"zero_optimization.{name}.device", offload.device, "offloading is not simulated yet"
+    if zero.offload_optimizer is not None and zero.offload_optimizer.super_offload:
+        yield "zero_optimization.offload_optimizer.super_offload", True, "SuperOffload is not simulated"
     if zero.zenflow is not None:
         yield "zero_optimization.zenflow", zero.zenflow, "ZenFlow is not simulated"
     if config.compile.deepcompile:

@@ -58,6 +58,10 @@ class Fsdp1Policy:
     """``MixedPrecision.buffer_dtype``: buffers are cast once, before the first forward; nothing is sent."""
     shard_group_size: int | None = None
     """Ranks that share a copy of the model under a hybrid strategy, neighbours; None: those of a host."""
+    cpu_offload: bool = False
+    """``CPUOffload(offload_params=True)``: shards, their gradients and the optimizer are in pinned CPU memory."""
+    fused_optimizer: bool = False
+    """``AdamW(fused=True)``: one pass over the CPU's memory instead of one per operation; matters for that only."""
     no_sync: bool = False
     """The training loop runs all micro-batches of a step but the last inside ``no_sync()``."""
     evaluates: bool = False
@@ -96,8 +100,12 @@ class Fsdp1Policy:
         ------
         InputError
             The shard group does not divide the ranks, or is a single one: FSDP1 then takes NO_SHARD within that one
-            rank, and replicas silently drift apart.
+            rank, and replicas silently drift apart.  Or whole parameters are offloaded, which is not simulated.
         """
+        if self.cpu_offload and self.strategy(mesh) == "NO_SHARD":
+            where, remedy = f"{key}.cpu_offload", "shard among several ranks, or use fsdp2 or DeepSpeed"
+            problem = "nothing is sharded, and offloading whole parameters of FSDP1 is not simulated"
+            raise InputError(problem, file=file, key=where, value=True, remedy=remedy)
         if self.shard_size(mesh) == 1 < mesh.ranks:
             where, remedy = f"{key}.sharding_strategy", "use NO_SHARD"
             problem = "shards among one rank, and FSDP1 then reduces no gradients"

@@ -60,6 +60,12 @@ class Fsdp2Policy:
     """``set_requires_all_reduce`` before the last micro-batch: False reduces among replicas only in the last."""
     reshard_after_backward: bool = True
     """``set_reshard_after_backward`` before the last micro-batch: False keeps whole weights for the next one."""
+    cpu_offload: bool = False
+    """``offload_policy=CPUOffloadPolicy()``: shards, their gradients and the optimizer are in CPU memory."""
+    pin_memory: bool = True
+    """``CPUOffloadPolicy.pin_memory``."""
+    fused_optimizer: bool = False
+    """``AdamW(fused=True)``: one pass over the CPU's memory instead of one per operation; matters for that only."""
     evaluates: bool = False
     """A forward without gradients follows every step."""
 

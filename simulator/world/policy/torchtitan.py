@@ -156,14 +156,9 @@ def load_torchtitan(
     parallel, training = section.parallelism, section.training
     degrees = {f"{prefix}parallelism.{name}": (kind, getattr(parallel, name)) for name, kind in MODEL_PARALLEL.items()}
     only_data_parallel(degrees, beside)
-    for name, used in (
-        ("training.enable_cpu_offload", training.enable_cpu_offload),
-        ("float8.enable_fsdp_float8_all_gather", section.float8.enable_fsdp_float8_all_gather),
-    ):
-        if used:
-            raise InputError(
-                "is not simulated yet", file=beside, key=prefix + name, value=True, remedy="set it to false"
-            )
+    if section.float8.enable_fsdp_float8_all_gather:
+        name = f"{prefix}float8.enable_fsdp_float8_all_gather"
+        raise InputError("is not simulated yet", file=beside, key=name, value=True, remedy="set it to false")
     total = _ranks(parallel, ranks, beside, f"{prefix}parallelism")
     policy, precision, notes = _policy(parallel, training, root, beside, f"{prefix}parallelism")
     mode = section.activation_checkpoint.mode
@@ -222,6 +217,8 @@ def _policy(
         param_dtype=None if training.dtype == training.mixed_precision_param else computes,
         reduce_dtype=DTYPES[training.mixed_precision_reduce],
         replicate=replicate if replicate > 1 else None,
+        cpu_offload=training.enable_cpu_offload,
+        fused_optimizer=True,  # source: torchtitan components/optimizer.py, implementation
     )
     if root is None:
         return policy, computes, ("units are embedding, blocks and head of the model, which the file does not name",)

@@ -6,8 +6,40 @@ Names are those of ``ds_config.json``; sizes count elements.  What is not here h
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-__all__ = ["DeepSpeedPolicy"]
+__all__ = ["DeepSpeedPolicy", "OptimizerOffload", "ParameterOffload"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerOffload:
+    """``offload_optimizer``: optimizer states and gradients live in CPU memory or on NVMe."""
+
+    device: Literal["cpu", "nvme"] = "cpu"
+    pin_memory: bool = True
+    ratio: float = 1.0
+    """Of the sub-groups that the CPU updates; the others stay on the device (stage 3)."""
+    buffer_count: int = 4
+    pipeline_read: bool = False
+    pipeline_write: bool = False
+
+    @property
+    def pipeline(self) -> bool:
+        """Whether ``PipelinedOptimizerSwapper`` is used."""
+        return self.pipeline_read or self.pipeline_write
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterOffload:
+    """``offload_param``: shares of parameters live in CPU memory or on NVMe."""
+
+    device: Literal["cpu", "nvme"] = "cpu"
+    pin_memory: bool = True
+    buffer_count: int = 5
+    buffer_size: int = 100_000_000
+    """[elements]"""
+    max_in_cpu: int = 1_000_000_000
+    """[elements]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,5 +87,8 @@ class DeepSpeedPolicy:
     wall_clock_breakdown: bool = False
     coalesce_grad_reduction: bool = False
     """All backwards run inside ``engine.coalesce_grad_reduction()``."""
+    offload_optimizer: OptimizerOffload | None = None
+    offload_param: ParameterOffload | None = None
+    """Stage 3 only."""
     evaluates: bool = False
     """A forward without gradients follows every step."""

@@ -13,6 +13,7 @@ from simulator.errors import InputError, UnknownNameError
 from simulator.world.catalog import accelerator
 from simulator.world.conditions import BackgroundSection, Conditions, FaultSection, read_conditions
 from simulator.world.document import Section, convert, find
+from simulator.world.server import asked_server
 from simulator.world.topology.cluster import (
     NCCL_ALGORITHMS,
     NCCL_PROTOCOLS,
@@ -28,6 +29,7 @@ from simulator.world.topology.cluster import (
 from simulator.world.topology.cluster import Library as LibraryName
 from simulator.world.topology.fabrics import read_fabric, with_fabric
 from simulator.world.topology.measured import read_costs
+from simulator.world.topology.servers import usual_server
 
 __all__ = ["NcclSection", "Place", "TopologySection", "asked_place", "forced"]
 
@@ -74,6 +76,8 @@ class TopologySection(Section):
     """Hosts of other types among ``hosts``, the last ones."""
     background: list[BackgroundSection] = field(default_factory=list)
     faults: list[FaultSection] = field(default_factory=list)
+    server: str | dict[str, Any] | None = None
+    """Memory, CPUs and drives of the hosts, see :class:`~simulator.world.server.AskedServer`; default: the usual."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +124,12 @@ def _cluster(section: TopologySection, file: Path) -> Cluster:
         overrides=overrides,
         on_fabric=_on_fabric(section.fabric, section.placement, file),
     )
-    return replace(loaded, measured=(*costs, *loaded.measured), others=_others(section, loaded, file))
+    return replace(
+        loaded,
+        measured=(*costs, *loaded.measured),
+        others=_others(section, loaded, file),
+        server=None if section.server is None else asked_server(section.server, usual_server(loaded), file),
+    )
 
 
 def _others(section: TopologySection, loaded: Cluster, file: Path) -> tuple[OtherHosts, ...]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from simulator.world.catalog import Accelerator, Number
+from simulator.world.server import Server
 from simulator.world.topology.measured import MeasuredCollective
 
 __all__ = [
@@ -156,6 +157,8 @@ class Cluster:
     """Times that take the place of the model's."""
     others: tuple[OtherHosts, ...] = ()
     """The last hosts, where they are of other types; see :mod:`simulator.world.topology.mixed`."""
+    server: Server | None = None
+    """What all hosts have beside their devices; None: what is usual, see :mod:`simulator.world.topology.servers`."""
 
     @property
     def ranks(self) -> int:
