@@ -30,7 +30,9 @@ def prepared(scenario: Scenario, update_traffic: float) -> Job:
     """
     model, again = scenario.model, computed_again(scenario.model, scenario.training)
     blocks = {name for layer in model.layers if layer.name in again for name in layer.modules}
-    checkpointing: Checkpointing = "non-reentrant" if blocks else "none"
+    checkpointing: Checkpointing = "none"
+    if blocks:
+        checkpointing = "reentrant" if scenario.training.use_reentrant else "non-reentrant"
     order = execution(model.root, checkpointing, lambda module: module.name in blocks)
     return Job(
         root=model.root,

@@ -58,6 +58,8 @@ class TrainingSection(Section):
     keeps the results of attention and of every second matrix product."""
     checkpointed_share: Annotated[float, Meta(gt=0, le=1)] = 1.0
     """Of the blocks: those that are checkpointed at all, spread evenly."""
+    use_reentrant: bool = False
+    """``use_reentrant`` of ``torch.utils.checkpoint``; DeepSpeed's and Megatron's own checkpointing is reentrant."""
     precision: Literal["bf16", "fp16", "fp32"] = "bf16"
     optimizer: Literal["adamw"] = "adamw"
 
@@ -232,6 +234,7 @@ def resolve_scenario(raw: dict[str, Any], file: Path) -> Scenario:
         micro_batch=section.training.micro_batch,
         gradient_accumulation=section.training.gradient_accumulation,
         activation_checkpointing=section.training.activation_checkpointing,
+        use_reentrant=section.training.use_reentrant,
         precision=section.training.precision,
         checkpointed_share=section.training.checkpointed_share,
     )

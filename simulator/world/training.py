@@ -29,3 +29,5 @@ class Training:
     precision: str
     checkpointed_share: float = 1.0
     """Of the blocks, where they are checkpointed at all."""
+    use_reentrant: bool = False
+    """Whether such a block runs again as a whole before its backward is entered, as torch's reentrant checkpoints."""

@@ -61,6 +61,8 @@ class TopologySection(Section):
     hosts: Count | None = None
     accelerators_per_host: Count | None = None
     accelerator: str | None = None
+    cards: Count | None = None
+    """Network cards of each host that are in use."""
     links: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What to change on which kind of link: see :class:`LinkOverride`."""
     algorithm: str | None = None
@@ -121,6 +123,7 @@ def _cluster(section: TopologySection, file: Path) -> Cluster:
         hosts=section.hosts,
         accelerators_per_host=section.accelerators_per_host,
         accelerator_name=section.accelerator,
+        cards=section.cards,
         overrides=overrides,
         on_fabric=_on_fabric(section.fabric, section.placement, file),
     )

@@ -115,12 +115,13 @@ def load_cluster(
     hosts: int | None = None,
     accelerators_per_host: int | None = None,
     accelerator_name: str | None = None,
+    cards: int | None = None,
     overrides: Mapping[str, LinkOverride] | None = None,
     on_fabric: Callable[[Cluster], Cluster] = lambda cluster: cluster,
 ) -> Cluster:
     """Load a cluster by catalogue name or path and fit it to a scenario.
 
-    *on_fabric* exchanges the network between hosts, see :mod:`simulator.world.topology.fabrics`.
+    *cards* says how many network cards of each host are in use; default: all.  *on_fabric* exchanges the network between hosts, see :mod:`simulator.world.topology.fabrics`.
 
     Raises
     ------
@@ -130,7 +131,9 @@ def load_cluster(
     """
     path = find(reference, beside, "topologies", ".yaml")
     section = convert(read_mapping(path), ClusterSection, path)
-    nodes = tuple(NodeKind(name=node.name, kind=node.kind, per=node.per, count=node.count) for node in section.nodes)
+    nodes = tuple(
+        NodeKind(name=node.name, kind=node.kind, per=node.per, count=_count(node, cards, path)) for node in section.nodes
+    )
     _check_names([node.name for node in nodes], "nodes", path)
     _check_names([link.name for link in section.links], "links", path)
     links = tuple(_link(section.name, link, [node.name for node in nodes], path) for link in section.links)
@@ -156,6 +159,16 @@ def load_cluster(
     )
     built = on_fabric(written)
     return replace(built, links=overridden(built.links, overrides or {}, beside))
+
+
+def _count(node: NodeSection, cards: int | None, path: Path) -> int:
+    """Nodes of a kind; of network cards as many as are in use."""
+    if cards is None or node.kind != "nic" or node.per != "host":
+        return node.count
+    if node.count % cards:
+        remedy = f"use a divisor of its {node.count}"
+        raise InputError("cards cannot be spread evenly", file=path, key="cards", value=cards, remedy=remedy)
+    return cards
 
 
 def _zone(zone: int | None, pod: int, hosts: int, path: Path) -> int:
