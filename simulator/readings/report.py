@@ -19,6 +19,7 @@ from simulator.laws.price import cost
 from simulator.readings.ceilings import ceilings
 from simulator.readings.exposure import Exposure
 from simulator.readings.footprint import Footprint, footprint
+from simulator.readings.phases import phases
 from simulator.readings.volume import Volume
 from simulator.schedules.offloaded import offloaded
 from simulator.schedules.ownership import owners, state_bytes, updated
@@ -68,6 +69,8 @@ class Result:
     communication_time: float
     ceilings: Mapping[str, float | None]
     """What the step would gain at most."""
+    phases: Mapping[str, float]
+    """Parts of the step as timers of frameworks tell them [s]."""
     links: Mapping[str, float]
     """Utilisation by kind of link, busiest first."""
     volume: Mapping[str, float]
@@ -131,6 +134,7 @@ def summarise(
         exposed_by_collective=reading.by_collective(),
         communication_time=reading.communication,
         ceilings=asdict(ceilings(reading, step, mfu)),
+        phases=phases(timeline.classes[0], step),
         links=timeline.utilisation() if step else {},
         volume=_volume(traffic),
         memory={

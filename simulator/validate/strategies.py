@@ -12,7 +12,7 @@ from typing import Any
 from simulator.errors import InputError
 from simulator.world.measurements.training import Run
 
-__all__ = ["variant_of"]
+__all__ = ["is_narrow", "variant_of"]
 
 NOT_MODELLED = (
     (r"infinity|nvme", "drives that are not stated"),
@@ -79,6 +79,11 @@ def _internevo(said: str) -> dict[str, Any]:
         "overlap_sync_param": False,
         "fused": False,
     }
+
+
+def is_narrow(run: Run) -> bool:
+    """Whether its matrix products run in 8 bits."""
+    return bool(re.search(r"fp8|float8", f"{run.precision} {run.strategy}".lower()))
 
 
 def _fsdp1(run: Run, said: str) -> dict[str, Any]:

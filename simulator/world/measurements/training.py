@@ -54,6 +54,8 @@ class Run:
     strategy: str
     checkpointing: str
     notes: str
+    cards: int | None = None
+    """Network cards of a node in use; no column has them."""
 
 
 def read_run(cells: Mapping[str, str]) -> Run:
