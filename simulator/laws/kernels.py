@@ -37,6 +37,8 @@ SCORE_TRAFFIC: Final = {"forward": 20.0, "recompute": 20.0, "backward": 32.0}
 """Memory traffic of attention that is not fused, per score [B]."""
 SCORE_BYTES: Final = 6.0
 """What backward needs of a score: the softmax in both precisions [B]."""
+QUANTISERS: Final = frozenset({"quantize", "dequantize", "reduce and quantize", "dequantize and reduce"})
+"""Kinds of kernels that pack numbers into fewer bits, or unpack them, in groups with a scale each."""
 CONVERSION: Final = 5.0
 """Memory traffic of a conversion to 8 bits, per element [B]."""
 
@@ -84,6 +86,8 @@ class Rates:
     """By kind of work [FLOP/s]; ``narrow`` for matrix products in fewer bits, if they are asked for."""
     memory: float
     """[B/s]; infinite where traffic is contained in a measured rate."""
+    quantize: float
+    """Memory traffic of kernels that quantise [B/s]."""
     numbers: Mapping[str, tuple[Number, ...]]
     """The catalogue numbers that the rate of each kind of work rests on."""
     multiprocessors: float = 0.0
@@ -103,7 +107,9 @@ def rates(accelerator: Accelerator, compute: Compute) -> Rates:
         The accelerator has no peak for one of the precisions.
     """
     if compute.achieved is not None:
-        return Rates(flop=dict.fromkeys(("matrix", "attention"), compute.achieved), memory=float("inf"), numbers={})
+        free = float("inf")
+        flop = dict.fromkeys(("matrix", "attention"), compute.achieved)
+        return Rates(flop=flop, memory=free, quantize=free, numbers={})
     part, peak = accelerator, _peak(accelerator, compute.precision, "training.precision")
     moving = (compute.element_wise == "compiled" and part.fused_efficiency) or part.memory_efficiency
     memory = (part.memory_bandwidth, moving)
@@ -117,6 +123,7 @@ def rates(accelerator: Accelerator, compute: Compute) -> Rates:
     return Rates(
         flop=flop,
         memory=part.memory_bandwidth.value * moving.value,
+        quantize=part.memory_bandwidth.value * (part.quantize_efficiency or part.memory_efficiency).value,
         numbers={
             "matrix": (peak, part.matrix_efficiency, *memory),
             "attention": (peak, part.attention_efficiency),
@@ -153,7 +160,8 @@ def _time(work: Work, kernel: Kernel, at: Rates) -> Spent:
     if at.scores and work.scores:
         return _unfused(work, kernel, at)
     arithmetic = work.flop * kernel.tokens / _rate(work, kernel, at) if work.flop else 0.0
-    movement = (_traffic(work, at) * kernel.tokens + work.constant_traffic) / at.memory
+    bandwidth = at.quantize if kernel.kind in QUANTISERS else at.memory
+    movement = (_traffic(work, at) * kernel.tokens + work.constant_traffic) / bandwidth
     if not _is_narrow(work, kernel, at):
         return Spent(arithmetic, 0.0) if arithmetic >= movement else Spent(0.0, movement)
     return Spent(arithmetic, _conversion(work, kernel) / at.memory)

@@ -121,6 +121,8 @@ class Accelerator:
     """Fraction of the peak that matrix products in 8 bits reach; None: that of others."""
     fused_efficiency: Number | None = None
     """``memory_efficiency`` of compiled kernels; None: the same."""
+    quantize_efficiency: Number | None = None
+    """``memory_efficiency`` of kernels that quantise; None: the same."""
 
     def numbers(self) -> tuple[Number, ...]:
         """Every number of the part."""
@@ -132,7 +134,11 @@ class Accelerator:
             self.matrix_efficiency,
             self.attention_efficiency,
             self.memory_efficiency,
-            *(item for item in (self.narrow_efficiency, self.fused_efficiency) if item is not None),
+            *(
+                item
+                for item in (self.narrow_efficiency, self.fused_efficiency, self.quantize_efficiency)
+                if item is not None
+            ),
         )
 
 

@@ -58,11 +58,11 @@ class Compute:
     """Of matrix products in blocks; None: as training."""
 
 
-def asked_compute(section: ComputeSection, precision: str) -> Compute:
-    """Resolve *section*."""
+def asked_compute(section: ComputeSection, precision: str, measured_slowdown: float | None = None) -> Compute:
+    """Resolve *section*; *measured_slowdown* is what its software stack makes of overlap."""
     slowdown = section.overlap_slowdown
-    if slowdown is None and section.achieved is not None:
-        slowdown = 1.0  # a rate measured over a whole job contains it
+    if slowdown is None:
+        slowdown = measured_slowdown if section.achieved is None else 1.0  # a rate over a whole job contains it
     return Compute(
         precision=precision,
         achieved=None if section.achieved is None else float(section.achieved),
