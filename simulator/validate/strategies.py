@@ -107,6 +107,8 @@ def _deepspeed(run: Run, stage: str, said: str) -> dict[str, Any]:
     zero: dict[str, Any] = {"stage": 3 if stage == "++" else int(stage), "overlap_comm": True}
     if _year(run) <= SERIAL:
         zero |= {"overlap_comm": False, "stage3_prefetch_bucket_size": 0}
+    if run.bucket is not None:
+        zero["reduce_bucket_size"] = run.bucket
     if "++" in said:
         zero |= {
             "zero_quantized_weights": True,

@@ -69,6 +69,8 @@ def _verdict(number: int, file: Path, run: Run, cells: Mapping[str, str]) -> Ver
         measured = float(written)
     except ValueError:
         raise InputError("no value") from None
+    if "WARM-UP" in run.notes:
+        raise InputError("a warm-up iteration, says the source")
     if not measured:
         raise InputError("zero, of which nothing is a fraction")
     run, told = completed(run, metric)

@@ -1,11 +1,13 @@
 """What a row leaves out, where its notes or another source of the same runs tell it.
 
-ZeRO++'s figures give a nominal number of parameters and tokens per GPU.  The tutorial's 18B has 40 layers of 6144; with
-12 L h^2 elements in the blocks, 27, 50 and 76 layers of 12288 make 48.9e9, 90.6e9 and 137.7e9.  All of them need full
-checkpointing to fit 32 GB.  Its table of volumes holds for any model: the figure's smallest stands in, on its machine.
+ZeRO++'s throughput figure gives a nominal number of parameters, tokens per GPU and the bandwidth of a host.  The
+tutorial's 18B has 40 layers of 6144; with 12 L h^2 elements in the blocks, 27, 50 and 76 layers of 12288 make 48.9e9,
+90.6e9 and 137.7e9.  Hosts are DGX-2, as in DeepSpeed's issue 2928 of the same authors; of their eight cards of
+100 Gbit/s so many are in use as the bandwidth needs.  Full checkpointing and buckets are the tutorial's.  The table of
+volumes holds for any model: the figure's smallest stands in.
 
-The tutorial's log does not name its network.  On the slowest that its authors report, one card of 100 Gbit/s per host,
-forward of the baseline (37 GB into each host in 3.36 s) takes 0.9 of the line.
+The tutorial's log does not name its network.  On the slowest that its authors report, one card per host, forward of the
+baseline takes 0.9 of the line: 37 GB into each host in 3.36 s.
 """
 
 from __future__ import annotations
@@ -27,56 +29,57 @@ SIZES: Final[Mapping[float, tuple[int, int, int]]] = {
 }
 """Layers, width and heads of ZeRO++'s models by nominal parameters."""
 
+DGX_2: Final = 16
+"""GPUs of a host."""
+EDR: Final = 100e9 / 8
+"""Bandwidth of one of its cards [B/s]."""
+BUCKET: Final = 10_000_000
+"""``reduce_bucket_size`` of the tutorial."""
 SEQUENCE: Final = 1024
 """Tokens of a sequence where only their number per GPU is known."""
 
-EDR: Final = 100e9 / 8
-"""InfiniBand card [B/s]."""
+ANY_MODEL: Final = "xnode_comm"
+"""What metrics of volumes begin with."""
 
-FIGURE: Final[Mapping[str, Any]] = {
-    "parameters": 18e9, "gpu": "V100", "ranks": 384, "per_node": 16, "network": 4 * EDR, "cards": 4,
-    "sequence_length": SEQUENCE, "micro_batch": 1,
+SAID_AS: Final[Mapping[str, str]] = {
+    "parameters": "model", "layers": "sizes", "width": "sizes", "heads": "sizes", "sequence_length": "sequence length",
+    "micro_batch": "sequence length", "gpu": "cluster", "ranks": "cluster", "per_node": "cluster", "cards": "cluster",
+    "bucket": "reduce_bucket_size",
 }  # fmt: skip
-"""A run of ZeRO++'s figure."""
-
-
-XNODE: Final = "xnode_comm"
-"""Metrics of volumes, which hold for any model."""
+"""What fields are called in a list of assumptions, where not by their names."""
 
 
 def completed(run: Run, metric: str) -> tuple[Run, tuple[str, ...]]:
     """Return *run* with what can be told of it, and the names of what was told."""
     known = run
-    if metric.startswith(XNODE):
-        known = replace(known, **FIGURE)
-    for told in (_sizes, _tokens, _host):
+    if metric.startswith(ANY_MODEL):
+        known = replace(run, parameters=18e9, gpu="V100", ranks=384, network=4 * EDR, notes="micro-step=1K")
+    for told in (_figure, _tokens, _tutorial):
         known = replace(known, **told(known))
     changed = [item.name for item in fields(Run) if getattr(run, item.name) != getattr(known, item.name)]
-    return known, tuple(changed)
+    return known, tuple(dict.fromkeys(SAID_AS.get(name, name) for name in changed if name != "notes"))
 
 
-def _sizes(run: Run) -> dict[str, Any]:
-    if run.layers is not None or run.parameters not in SIZES:
+def _figure(run: Run) -> dict[str, Any]:
+    """Model and machine of ZeRO++'s figure."""
+    sizes = SIZES.get(run.parameters or 0.0)
+    if run.layers is not None or sizes is None or "V100" not in run.gpu:
         return {}
-    layers, width, heads = SIZES[run.parameters]
-    return {"layers": layers, "width": width, "heads": heads, "checkpointing": "full"}
+    told = dict(zip(("layers", "width", "heads"), sizes, strict=True))
+    cards = round(run.network / EDR) if run.network else None
+    return told | {"per_node": DGX_2, "cards": cards, "checkpointing": "full", "bucket": BUCKET}
 
 
 def _tokens(run: Run) -> dict[str, Any]:
     """Sequences from tokens per GPU."""
-    said = re.search(r"tokens per GPU per micro-step=(\d+)K", run.notes)
+    said = re.search(r"micro-step=(\d+)K", run.notes)
     if said is None or run.sequence_length is not None:
         return {}
     return {"sequence_length": SEQUENCE, "micro_batch": int(said[1]) * 1024 // SEQUENCE}
 
 
-def _host(run: Run) -> dict[str, Any]:
-    """GPUs and cards of a host; the tutorial's network."""
-    told: dict[str, Any] = {}
-    if run.per_node is None and (said := re.search(r"(\d+)/node", run.notes)):
-        told["per_node"] = int(said[1])
-    if run.network is not None and (said := re.search(r"each IB link (\d+) Gbps", run.notes)):
-        told["cards"] = round(run.network / (float(said[1]) * 1e9 / 8))
-    if "zeropp.md" in run.notes and run.network is None:
-        told |= {"network": EDR, "cards": 1}
-    return told
+def _tutorial(run: Run) -> dict[str, Any]:
+    """Network of the tutorial's log, and its buckets."""
+    if "tutorials/zeropp" not in run.notes:
+        return {}
+    return {"bucket": BUCKET} | ({} if run.network else {"network": EDR, "cards": 1})

@@ -56,6 +56,8 @@ class Run:
     notes: str
     cards: int | None = None
     """Network cards of a node in use; no column has them."""
+    bucket: int | None = None
+    """``reduce_bucket_size``; no column has it."""
 
 
 def read_run(cells: Mapping[str, str]) -> Run:

@@ -121,7 +121,8 @@ def load_cluster(
 ) -> Cluster:
     """Load a cluster by catalogue name or path and fit it to a scenario.
 
-    *cards* says how many network cards of each host are in use; default: all.  *on_fabric* exchanges the network between hosts, see :mod:`simulator.world.topology.fabrics`.
+    *cards* says how many network cards of each host are in use; default: all.  *on_fabric* exchanges the network
+    between hosts, see :mod:`simulator.world.topology.fabrics`.
 
     Raises
     ------
@@ -132,7 +133,8 @@ def load_cluster(
     path = find(reference, beside, "topologies", ".yaml")
     section = convert(read_mapping(path), ClusterSection, path)
     nodes = tuple(
-        NodeKind(name=node.name, kind=node.kind, per=node.per, count=_count(node, cards, path)) for node in section.nodes
+        NodeKind(name=node.name, kind=node.kind, per=node.per, count=_count(node, cards, path))
+        for node in section.nodes
     )
     _check_names([node.name for node in nodes], "nodes", path)
     _check_names([link.name for link in section.links], "links", path)
