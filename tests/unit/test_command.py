@@ -22,7 +22,7 @@ STAGES = ("zero2", "zero3")
 KEYS = {
     "name", "schedule", "ranks", "step_time", "compute_time", "slowed_time", "host_time", "copy_time",
     "tokens_per_second_per_gpu", "mfu", "hfu", "exposed", "exposed_by_cause", "exposed_by_collective",
-    "communication_time", "volume", "memory", "cost", "assumed", "failure",
+    "communication_time", "phases", "volume", "memory", "cost", "assumed", "failure",
 }  # fmt: skip
 
 
