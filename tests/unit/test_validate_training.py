@@ -9,6 +9,7 @@ from simulator.errors import InputError
 from simulator.readings.plots import parity_figure
 from simulator.validate import validate
 from simulator.validate.strategies import variant_of
+from simulator.validate.unstated import completed
 from simulator.world.measurements.training import COLUMNS, read_run
 
 ROW = {
@@ -58,6 +59,8 @@ def test_metrics_of_one_run_follow_from_one_step(tmp_path):
 
 @pytest.mark.parametrize(("row", "reason"), [
     ({"metric_name": "speedup_x"}, "a metric that is not predicted: speedup_x"),
+    ({"metric_value": "0"}, "zero, of which nothing is a fraction"),
+    ({"notes": "iteration 20; WARM-UP iteration, do not use"}, "a warm-up iteration, says the source"),
     ({"metric_value": ""}, "no value"),
     ({"micro_batch_per_gpu": ""}, "micro-batch or sequence length not stated"),
     ({"n_layers": ""}, "sizes of the model not stated"),
@@ -136,6 +139,48 @@ def test_zero1_of_internevo_divides_among_the_group_that_its_row_names(said, siz
 def test_an_unknown_strategy_is_named():
     with pytest.raises(InputError, match="a strategy that is not modelled: magic"):
         variant_of(read_run(ROW | {"strategy": "magic"}))
+
+
+FIGURE = {
+    "model_name": "GPT 18B", "n_params": "18000000000", "n_layers": "", "d_model": "", "n_heads": "", "ffn": "",
+    "vocab": "", "seq_len": "", "gpu": "V100", "gpu_mem_gb": "", "n_gpus": "384", "gpus_per_node": "",
+    "inter_bw_gbps_per_node": "400", "micro_batch_per_gpu": "", "precision": "", "strategy": "ZeRO-3 (baseline)",
+    "act_ckpt": "", "notes": "tokens per GPU per micro-step=2K",
+}  # fmt: skip
+"""A row of ZeRO++'s figure as the source leaves it."""
+
+
+def test_what_the_figure_of_zeropp_leaves_out_is_its_tutorial_s_and_named():
+    row = {**ROW, **FIGURE}
+    run, told = completed(read_run(row), "tflops_per_gpu")
+    assert (run.layers, run.width, run.heads, run.sequence_length, run.micro_batch) == (40, 6144, 32, 1024, 2)
+    assert (run.per_node, run.cards, run.checkpointing, run.bucket) == (16, 4, "full", 10_000_000)
+    assert told == ("sizes", "sequence length", "cluster", "checkpointing", "reduce_bucket_size")
+    assert completed(read_run(ROW), "mfu_pct") == (read_run(ROW), ())
+
+
+def test_a_row_that_compares_two_strategies_is_two_simulations(tmp_path):
+    small = FIGURE | {"n_gpus": "32"}
+    times = [small | {"strategy": name, "metric_name": "step_time_ms"} for name in ("ZeRO-3", "ZeRO++")]
+    ratio = small | {"strategy": "ZeRO++ vs ZeRO-3", "metric_name": "speedup_x"}
+    base, other, found = (row.predicted for row in validate([written(tmp_path, *times, ratio)]).verdicts)
+    assert found == pytest.approx(base / other)
+
+
+def test_times_of_phases_and_volumes_that_leave_a_host(tmp_path):
+    """Sums: a step is its phases, a volume its parts; ZeRO-3 sends 3 (A7)."""
+    names = ["forward_ms", "backward_ms", "optimizer_ms", "step_time_ms", "samples_per_s"]
+    *parts, step, samples = (
+        row.predicted for row in validate([written(tmp_path, *({"metric_name": name} for name in names))]).verdicts
+    )
+    assert sum(parts) == pytest.approx(step)
+    assert samples == pytest.approx(16 * 8 / (step / 1000))
+    names = ["forward_allgather", "backward_allgather", "backward_reducescatter", "total"]
+    any_model = FIGURE | {"gpu": "", "n_params": "", "n_gpus": "", "inter_bw_gbps_per_node": "", "notes": "analytical"}
+    rows = [any_model | {"metric_name": f"xnode_comm_{name}_over_M"} for name in names]
+    *parts, total = (row.predicted for row in validate([written(tmp_path, *rows)]).verdicts)
+    assert sum(parts) == pytest.approx(total, rel=1e-4)
+    assert total == pytest.approx(3.0, rel=0.01)
 
 
 def test_a_run_is_drawn_once_however_many_metrics_it_has(tmp_path):
