@@ -19,6 +19,7 @@ NOT_MODELLED = (
     (r"zero-offload", "a stage that is not stated"),
     (r"\b(tp|pp|cp|sp|ep)\s*=?\s*[2-9]|tensor|pipeline|megatron|3d|\bpp\b|\btp\b|\bcp\b", "more than data parallelism"),
     (r"mxfp|nvfp4|fp4", "matrix products of fewer than 8 bits"),
+    (r"deepcompile", "DeepCompile, whose passes take the place of the schedule"),
     (r"gemini|maxtext|colossal|mics|jax", "a framework that is not modelled"),
 )
 """Words that name what no schedule does."""

@@ -68,6 +68,7 @@ def test_metrics_of_one_run_follow_from_one_step(tmp_path):
     ({"precision": "mxfp4"}, "matrix products of fewer than 8 bits"),
     ({"strategy": "ZeRO-Offload"}, "a stage that is not stated"),
     ({"strategy": "ZeRO-Infinity"}, "drives that are not stated"),
+    ({"strategy": "ZeRO-3 DeepCompile (prefetch)"}, "DeepCompile, whose passes take the place of the schedule"),
     ({"strategy": "FSDP2 + TP2"}, "more than data parallelism"),
     ({"strategy": ""}, "strategy not stated"),
     ({"gpu": "TPUv4"}, "TPUv4-40GB is not in the catalogue"),
