@@ -144,9 +144,7 @@ def software_stack(name: str, file: object = None) -> Stack:
         names = sorted(item.stem for item in folder.glob("*.yaml"))
         raise UnknownNameError("software stack", name, names, file=file, key="compute.stack")
     section = convert(read_mapping(path), StackSection, path)
-    reached: dict[str, Reached] = {
-        generation: _reached(raw, f"{name}.{generation}", path) for generation, raw in section.reached.items()
-    }
+    reached = {generation: _reached(raw, f"{name}.{generation}", path) for generation, raw in section.reached.items()}
     return Stack(name=name, reached=reached, others=_reached(section.others, f"{name}.others", path))
 
 
