@@ -88,7 +88,7 @@ def test_speed_up_of_zeropp(model, sequences):
 
 
 def test_the_greatest_speed_up_on_384_gpus():
-    """The abstract of arXiv:2306.10209 says up to 2.16; here it is 18B on one card of 100 Gbit/s.  Not fitted."""
+    """The abstract of arXiv:2306.10209 says up to 2.16; here it is 18B on one card.  Not fitted, not blind either."""
     scenario = figure("18b")
     base, quantised = (
         run_variant(scenario, scenario.variant(f"{name}, 100 Gbit/s")).result for name in ("zero3", "zero++")
