@@ -8,6 +8,8 @@ import msgspec
 import pytest
 from hypothesis import settings
 
+from simulator.explore import run_variant
+from simulator.readings.report import states_of
 from simulator.world.scenario import Scenario, load_scenario
 
 # Derandomised: the same commit passes or fails everywhere. No deadline: machines differ in speed.
@@ -57,3 +59,23 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"{folder} is not there; set ZEROSIM_SHARED")
     return folder
+
+
+def most_held(changes):
+    """Most that each item takes, at the ends of instants [B]."""
+    held, most = {}, {}
+    ends = {change.at: number for number, change in enumerate(changes)}
+    for number, change in enumerate(changes):
+        held[change.item] = held.get(change.item, 0.0) + change.amount
+        if number == ends[change.at]:
+            most |= {item: max(amount, most.get(item, 0.0)) for item, amount in held.items()}
+    return most
+
+
+def kept_by(asked):
+    """Weights, gradients and optimizer states of a rank, those gradients included that live for a step only [B]."""
+    outcome = run_variant(asked, asked.variants[0])
+    kept = states_of(asked, outcome.variant)
+    changes = outcome.timeline.classes[0].memory
+    fresh = sum(change.amount for change in changes if change.item == "gradients" and change.amount > 0)
+    return {name: kept[name] + (fresh if name == "gradients" else 0.0) for name in kept}

@@ -21,6 +21,8 @@ from simulator.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from simulator.explore import Outcome
     from simulator.world.scenario import Scenario, Variant
 
@@ -102,6 +104,26 @@ def _finding(outcome: Outcome) -> str:
     return f"{outcome.variant.name}: {stalled:.3g} s of the {step:.4g} s step is exposed communication ({share:.1f} %)"
 
 
+def _memory_figure(asked: Scenario, outcome: Outcome) -> Figure:
+    from simulator.readings.footprint import fullest
+    from simulator.readings.plots import memory_figure
+    from simulator.readings.report import timeline_of
+
+    variant, memory, giga = outcome.variant, outcome.result.memory, 1e9
+    curve = timeline_of(asked.at(variant), variant, outcome.timeline)
+    largest, size = next(iter(memory["items"].items()))
+    title = (
+        f"{variant.name}: memory peaks at {memory['peak'] / giga:.1f} GB in {fullest(memory)}; "
+        f"the largest item is {largest}, {size / giga:.1f} GB"
+    )
+    verdict = "fits into" if memory["fits"] else "does not fit into"
+    finding = (
+        f"With context, communicators and holes the step needs {memory['needed'] / giga:.1f} GB and {verdict} "
+        f"{memory['capacity'] / giga:.0f} GB"
+    )
+    return memory_figure(outcome.timeline.classes[0], memory, curve, title, finding)
+
+
 @click.command()
 @scenario_options
 @as_json
@@ -174,24 +196,28 @@ def memory(
 ) -> None:
     """Print the memory that SCENARIO needs, by item at the peak."""
     from simulator.explore import Outcome, attempt
-    from simulator.readings.report import memory_of
+    from simulator.readings.report import timeline_of
 
     asked = load(scenario, overrides, topology)
     variants = chosen(asked, names)
     with progress("simulating", len(variants)) as done:
         attempts = attempt(asked, variants, done)
+    outcomes = [item for item in attempts if isinstance(item, Outcome)]
     if machine:
-        print_json({item.variant.name: item.result.memory if isinstance(item, Outcome) else None for item in attempts})
+        found = {
+            item.variant.name: {
+                **item.result.memory,
+                "timeline": timeline_of(asked.at(item.variant), item.variant, item.timeline),
+            }
+            for item in outcomes
+        }
+        print_json({item.variant.name: found.get(item.variant.name) for item in attempts})
         return
     from simulator.readings.table import host_table, memory_table
 
-    outcomes = [item for item in attempts if isinstance(item, Outcome)]
     offloads = {item.variant.name: item.result.memory for item in outcomes if "host" in item.result.memory}
     print_tables(
-        memory_table(
-            {item.variant.name: memory_of(asked.at(item.variant), item.variant, item.timeline) for item in outcomes},
-            {item.variant.name: item.result.memory["deepspeed_estimate"] for item in outcomes},
-        ),
+        memory_table({item.variant.name: item.result.memory for item in outcomes}),
         *([host_table(offloads)] if offloads else []),
         *(f"{item.variant.name} cannot run: {item.error}" for item in attempts if not isinstance(item, Outcome)),
     )
@@ -216,12 +242,14 @@ def trace(
 
 @click.command()
 @scenario_options
-@click.option("--kind", type=click.Choice(["timeline", "exposed", "topology"]), default="exposed", show_default=True)
+@click.option(
+    "--kind", type=click.Choice(["timeline", "exposed", "memory", "topology"]), default="exposed", show_default=True
+)
 @picture_option
 def plot(
     scenario: str, overrides: tuple[str, ...], topology: str | None, names: tuple[str, ...], kind: str, output: Path
 ) -> None:
-    """Draw SCENARIO: the timeline of one variant, exposed communication of all, or the cluster."""
+    """Draw SCENARIO: timeline or memory of one variant, exposed communication of all, or the cluster."""
     from simulator.explore import attempt, report, run_variant
     from simulator.readings.files import write_atomically
     from simulator.readings.plots import exposed_figure, timeline_figure, topology_figure
@@ -233,6 +261,8 @@ def plot(
     elif kind == "timeline":
         outcome = run_variant(asked, variants[0])
         figure = timeline_figure(outcome.timeline.classes[0], outcome.reading, _finding(outcome))
+    elif kind == "memory":
+        figure = _memory_figure(asked, run_variant(asked, variants[0]))
     else:
         content = report(asked, attempt(asked, variants), __version__)
         figure = exposed_figure(content["results"], _exposed_title(asked))

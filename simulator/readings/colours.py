@@ -64,8 +64,15 @@ ITEM_COLOURS: Final = {
     "weights": "#BBD5EE",
     "secondary weights": "#A3D9C9",
     "activations": "#D5D9DF",
+    "logits and loss": "#EEDD88",
     "gathered weights": "#77AADD",
+    "all-gather buffers": "#99DDFF",
     "gradients in flight": "#EE8866",
+    "reduce buckets": "#C97B5F",
+    "reduce temporaries": "#E3A78F",
+    "reduced gradients": "#FFAABB",
+    "quantization buffers": "#DCC5E6",
+    "optimizer temporaries": "#9AA1AB",
 }
 """What memory holds."""
 

@@ -6,37 +6,37 @@ Field names are the keys of ``zerosim run --json``; they are a contract.  SI uni
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from simulator.clock.timeline import Timeline
+from simulator.clock.timeline import ClassTimeline, Timeline
 from simulator.errors import BrokenLawError
+from simulator.laws.collectives.base import Collective
 from simulator.laws.estimators import Offloading, deepspeed_estimate, deepspeed_host_estimate
 from simulator.laws.kernels import Kernel, rates
-from simulator.laws.memory import model_states, sharded_states
+from simulator.laws.memory import loss_bytes
 from simulator.laws.offload import Transfer
 from simulator.laws.price import cost
 from simulator.readings.ceilings import ceilings
 from simulator.readings.exposure import Exposure
-from simulator.readings.footprint import Footprint, footprint
+from simulator.readings.footprint import Beside, Footprint, allocated_on, footprint, over_time, what_ran
 from simulator.readings.phases import phases
 from simulator.readings.volume import Volume
 from simulator.schedules.offloaded import offloaded
-from simulator.schedules.ownership import owners, state_bytes, updated
-from simulator.world.catalog import Number
+from simulator.schedules.ownership import states
+from simulator.world.catalog import Number, memory_number
 from simulator.world.model.checkpointing import Again, computed_again
 from simulator.world.model.layer import Layer
 from simulator.world.policy.choice import Policy
 from simulator.world.policy.fsdp1 import Fsdp1Policy
 from simulator.world.policy.fsdp2 import Fsdp2Policy
-from simulator.world.policy.internevo import InternEvoPolicy
-from simulator.world.policy.textbook import TextbookPolicy
 from simulator.world.policy.zero import DeepSpeedPolicy
 from simulator.world.scenario import Scenario, Variant
 from simulator.world.topology.mixed import host_types
 from simulator.world.topology.servers import server_of
+from simulator.world.training import ELEMENT_BYTES
 
-__all__ = ["Result", "failed", "memory_of", "summarise"]
+__all__ = ["Result", "failed", "memory_of", "states_of", "summarise", "timeline_of"]
 
 IDENTITY_TOLERANCE = 1e-9
 """Relative rounding allowed in compute + stalled + copies + host-bound = step."""
@@ -138,7 +138,7 @@ def summarise(
         links=timeline.utilisation() if step else {},
         volume=_volume(traffic),
         memory={
-            **_memory(memory_of(scenario, variant, timeline)),
+            **_memory(memory_of(scenario, variant, timeline), timeline.classes[0]),
             "deepspeed_estimate": estimate_of(scenario, variant),
             **_host_memory(scenario, variant),
         },
@@ -151,10 +151,42 @@ def summarise(
 def memory_of(scenario: Scenario, variant: Variant, timeline: Timeline) -> Footprint:
     """Return the peak of the first rank class."""
     smallest = min(item.accelerator.memory.value for item in host_types(scenario.cluster))
-    states, elsewhere = _states(scenario, variant.policy), offloaded(scenario, variant.policy)
-    if elsewhere is not None:
-        states |= elsewhere.device
-    return footprint(states, timeline.classes[0].memory, smallest)
+    played = timeline.classes[0]
+    groups = {item.group.name for item in played.program.operations if isinstance(item, Collective)}
+    context, communicator, fragmentation = (number.value for number in _beside())
+    beside = Beside(context + len(groups) * communicator, fragmentation)
+    found = footprint(states_of(scenario, variant), played.memory, smallest, allocated_on(played), beside)
+    return replace(found, reserved=found.reserved + _hole(scenario, *what_ran(played, found.at)))
+
+
+def timeline_of(scenario: Scenario, variant: Variant, timeline: Timeline) -> dict[str, Any]:
+    """Memory over the step: instants, what is held then, and that by item; each a list as long as the others."""
+    moments = over_time(states_of(scenario, variant), timeline.classes[0].memory, timeline.step_time)
+    items = dict.fromkeys(item for moment in moments for item in moment.items)
+    return {
+        "time": [moment.at for moment in moments],
+        "total": [moment.total for moment in moments],
+        "items": {item: [moment.items.get(item, 0.0) for moment in moments] for item in items},
+    }
+
+
+def _hole(scenario: Scenario, phase: str, ran: str) -> float:
+    """What the allocator keeps unused while the backward of the loss runs, if that is when memory is fullest [B]."""
+    each = loss_bytes(ELEMENT_BYTES[scenario.training.precision], fused=scenario.training.fused_loss)
+    words = sum(item.logits for item in scenario.model.root.walk() if item.name == ran)
+    return float(each.hole * words * scenario.tokens_per_micro_batch) if phase == "backward" else 0.0
+
+
+def states_of(scenario: Scenario, variant: Variant) -> dict[str, float]:
+    """Bytes that a rank keeps on its device from step to step, by item."""
+    kept = states(variant.policy, scenario.model, scenario.mesh, scenario.training.precision)
+    elsewhere = offloaded(scenario, variant.policy)
+    return kept if elsewhere is None else kept | dict(elsewhere.device)
+
+
+def _beside() -> tuple[Number, Number, Number]:
+    """What a process holds beside its arrays: context, each communicator, holes."""
+    return memory_number("context"), memory_number("communicator"), memory_number("fragmentation")
 
 
 def estimate_of(scenario: Scenario, variant: Variant) -> float | None:
@@ -211,19 +243,6 @@ def _peak_rate(scenario: Scenario) -> float:
     return sum(hosts * (peak.value if peak else float("inf")) for hosts, peak in peaks) / cluster.hosts
 
 
-def _states(scenario: Scenario, policy: Policy) -> dict[str, float]:
-    """Bytes that the first rank class keeps through the step, by item."""
-    elements, trainable, mesh = scenario.model.elements, scenario.model.trainable, scenario.mesh
-    each = state_bytes(policy, scenario.training.precision)
-    if isinstance(policy, TextbookPolicy | DeepSpeedPolicy):
-        secondary = policy.zero_hpz_partition_size
-        return model_states(elements, each, policy.zero_stage, mesh.ranks, secondary, trainable=trainable)
-    if isinstance(policy, InternEvoPolicy):
-        most = updated(policy, mesh, scenario.model)
-        return model_states(elements, each, 1, trainable / most, trainable=trainable)
-    return sharded_states(elements, trainable, owners(policy, mesh), each)
-
-
 def _volume(traffic: Volume) -> dict[str, float]:
     return {
         "sent_per_rank": traffic.intra_host + traffic.inter_host,
@@ -235,10 +254,16 @@ def _volume(traffic: Volume) -> dict[str, float]:
     }
 
 
-def _memory(peak: Footprint) -> dict[str, Any]:
+def _memory(peak: Footprint, played: ClassTimeline) -> dict[str, Any]:
+    phase, module = what_ran(played, peak.at)
     return {
         "peak": peak.peak,
         "peak_at": peak.at,
+        "peak_phase": phase,
+        "peak_module": module,
+        "reserved": peak.reserved,
+        "device": peak.device,
+        "needed": peak.needed,
         "capacity": peak.capacity,
         "fits": peak.fits,
         "items": dict(peak.items),
@@ -280,6 +305,7 @@ def _assumed(scenario: Scenario, variant: Variant, timeline: Timeline) -> tuple[
     used = [
         *(number for kind in kinds for number in at.numbers.get(kind, ())),
         scenario.accelerator.memory,
+        *_beside(),
         *(number for link in links for number in link.numbers()),
         *_server_numbers(scenario, variant.policy, timeline),
         *(scenario.host.numbers() if variant.schedule != "textbook" else ()),

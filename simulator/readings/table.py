@@ -10,7 +10,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from simulator.readings.exposure import CAUSES
-from simulator.readings.footprint import Footprint
 from simulator.readings.volume import Volume
 from simulator.units import readable
 
@@ -30,12 +29,12 @@ GB = 1e9
 
 HOST_BOUND = 0.05  # definition: a twentieth of the step lost to the host is worth a word
 
-SAME = 1.01  # definition: steps within one percent of each other are called equally fast
+TIGHT = 0.95  # definition: what is left then goes with a longer sequence, an evaluation or a checkpoint
 
 ELSEWHERE = {"host": "memory of the host", "nvme": "drives of the host"}
 """Parts of ``memory`` that are there where something is offloaded."""
 
-TIGHT = 0.9  # definition: allocator, CUDA context and NCCL buffers want about a tenth of the memory
+SAME = 1.01  # definition: steps within one percent of each other are called equally fast
 
 
 def comparison(results: Sequence[Mapping[str, Any]], title: str) -> Table:
@@ -103,7 +102,8 @@ def _fits(memory: Mapping[str, Any]) -> str:
         return "[red]no[/red]"
     if not _has_room(memory):
         return "[red]host no[/red]"
-    return "[yellow]tight[/yellow]" if memory["peak"] > TIGHT * memory["capacity"] else "yes"
+    crowded = memory["device"] > memory["capacity"] or memory["needed"] > TIGHT * memory["capacity"]
+    return "[yellow]tight[/yellow]" if crowded else "yes"
 
 
 def exposed_by(results: Sequence[Mapping[str, Any]], key: str, title: str) -> Table:
@@ -147,7 +147,7 @@ def notes(results: Sequence[Mapping[str, Any]]) -> list[str]:
         if not memory["fits"]:
             name, size = next(iter(memory["items"].items()))
             lines.append(
-                f"{result['name']} does not fit: {memory['peak'] / GB:.1f} GB of {memory['capacity'] / GB:.0f} GB; "
+                f"{result['name']} does not fit: {memory['needed'] / GB:.1f} GB of {memory['capacity'] / GB:.0f} GB; "
                 f"largest item: {name}, {size / GB:.1f} GB"
             )
         lines += [
@@ -208,23 +208,37 @@ def transfer_table(volumes: Mapping[str, Volume]) -> Table:
     return table
 
 
-def memory_table(peaks: Mapping[str, Footprint], estimates: Mapping[str, float | None]) -> Table:
-    """Memory at the peak, by item, and what DeepSpeed's *estimates* are where it has one."""
+def memory_table(memories: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Memory at the peak, by item, when that is, and what the allocator and the device add.
+
+    Parameters
+    ----------
+    memories
+        As ``zerosim run --json`` has them, by variant.
+    """
     table = _table("Memory per GPU at its peak [GB]")
     table.add_column("item", no_wrap=True)
-    names = dict.fromkeys(name for peak in peaks.values() for name in peak.items)
-    for variant in peaks:
+    for variant in memories:
         table.add_column(variant, justify="right")
-    for name in names:
-        table.add_row(name, *(f"{peak.items.get(name, 0.0) / GB:.2f}" for peak in peaks.values()))
+
+    def row(name: str, key: str, style: str | None = None) -> None:
+        table.add_row(name, *(_gigabytes(memory[key]) for memory in memories.values()), style=style)
+
+    for name in dict.fromkeys(name for memory in memories.values() for name in memory["items"]):
+        table.add_row(name, *(_gigabytes(memory["items"].get(name, 0.0)) for memory in memories.values()))
     table.add_section()
-    table.add_row("peak", *(f"{peak.peak / GB:.2f}" for peak in peaks.values()), style="bold")
-    table.add_row("capacity", *(f"{peak.capacity / GB:.2f}" for peak in peaks.values()))
-    table.add_row("fits", *("yes" if peak.fits else "[red]no[/red]" for peak in peaks.values()))
-    table.add_row("reached after", *(readable(peak.at, "s") for peak in peaks.values()))
-    if any(estimates.values()):
-        said = (estimates[variant] for variant in peaks)
-        table.add_row("states, DeepSpeed's estimator", *("-" if size is None else f"{size / GB:.2f}" for size in said))
+    row("peak, allocated", "peak", "bold")
+    table.add_row("  reached after", *(readable(memory["peak_at"], "s") for memory in memories.values()))
+    table.add_row("  in", *(memory["peak_phase"] for memory in memories.values()))
+    table.add_row("  of", *(memory["peak_module"] for memory in memories.values()))
+    table.add_section()
+    row("reserved by the allocator", "reserved")
+    row("used on the device", "device")
+    row("needed at least", "needed")
+    row("capacity", "capacity")
+    table.add_row("fits", *(_fits(memory) for memory in memories.values()))
+    if any(memory["deepspeed_estimate"] for memory in memories.values()):
+        row("states, DeepSpeed's estimator", "deepspeed_estimate")
     return table
 
 
@@ -251,6 +265,10 @@ def host_table(memories: Mapping[str, Mapping[str, Any]]) -> Table:
         said = (host["deepspeed_estimate"] for host in hosts)
         table.add_row("DeepSpeed's estimator", *("-" if size is None else f"{size / GB:.2f}" for size in said))
     return table
+
+
+def _gigabytes(size: float | None) -> str:
+    return "-" if size is None else f"{size / GB:.2f}"
 
 
 def program_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from simulator.schedules.gradients import FreshGradients
 from simulator.schedules.job import DTYPE_BYTES, Job
 from simulator.schedules.program import Memory, Program
 from simulator.schedules.tape import COMPUTE
@@ -42,12 +43,14 @@ class _BF16Optimizer:
         self._engine = engine
         tensors = [tensor for tensor in engine.job.trainable.values() if tensor.elements]
         self._elements = sum(tensor.elements for tensor in tensors)
+        elements = {tensor.name: tensor.elements for tensor in tensors}
+        self._gradients = FreshGradients(elements, DTYPE_BYTES[engine.policy.dtype])
         ranks, element_bytes = engine.group.size, DTYPE_BYTES[engine.policy.dtype]
         self._flat = ranks * flat_partition(tensors, ranks=ranks, element_bytes=element_bytes).partition_numel
 
     def born(self, names: Sequence[str]) -> Memory:
-        """None: whole gradients are kept."""
-        return ()
+        """Whole gradients in bf16, beside the buffer that they are added to."""
+        return self._gradients.born(names)
 
     def gradient_hook(self, name: str) -> None:
         """Do nothing: the hooks belong to ``immediate_grad_update``, which is off."""
@@ -64,7 +67,7 @@ class _BF16Optimizer:
         """Update the own partition and gather the weights."""
         engine = self._engine
         engine.read()  # is_invalid_grad_norm
-        engine.launch(engine.job.optimizer, COMPUTE, "optimizer")
+        engine.job.update(engine.tape, self._gradients.freed())
         if engine.group.size > 1:
             dtype, role = engine.policy.dtype, "parameter_all_gather"
             engine.communicate("all_gather", self._flat, dtype, role, COMPUTE, "weights")

@@ -29,6 +29,7 @@ from typing import Final
 from simulator.errors import InputError
 from simulator.laws.kernels import Kernel
 from simulator.schedules.ddp.reducer import bucket_label
+from simulator.schedules.gradients import FreshGradients
 from simulator.schedules.job import DTYPE_BYTES, Job
 from simulator.schedules.program import Event, Program
 from simulator.schedules.rank import Rank
@@ -136,6 +137,8 @@ class _HybridZeroOptimizer:
         self._shares = shares(policy, job.root, ranks)
         self._by_block = params_by_block(job.root, self._zero1.size)[1] if policy.overlap_sync_param else {}
         self._width = DTYPE_BYTES[job.dtype]
+        elements = {name: tensor.elements for name, tensor in job.trainable.items()}
+        self._gradients = FreshGradients(elements, self._width)
         self._kernels = {name: _kernel(name, traffic, max(self._shares)) for name, traffic in self._passes().items()}
         self._skip_grad_reduce = False
         self._bucket: list[Tensor] = []
@@ -182,6 +185,8 @@ class _HybridZeroOptimizer:
                 self._reduce_grad_hook(mark.name)
             if computes is not None:
                 tape.phase = "backward"
+                if (computes, "backward") in self._job.kernels:
+                    tape.take(self._gradients.born(self._job.gradients.get(computes, ())))
                 self._job.run(tape, computes, "backward")
 
     def _reduce_grad_hook(self, name: str) -> None:
@@ -246,13 +251,13 @@ class _HybridZeroOptimizer:
 
     def _update(self) -> None:
         """Update the own parameters in fp32 and copy them back (``_step``)."""
-        tape, own = self._rank.tape, (("fp32 gradients", float(FP32 * max(self._shares))),)
+        tape, own = self._rank.tape, (("optimizer temporaries", float(FP32 * max(self._shares))),)
         tape.take(own)
         self._launch("flat gradients")
         tape.synchronize(tape.record(COMPUTE), "host")  # timer("step").start()
         if not self._policy.fused:
             self._launch("unfused")
-        tape.launch(self._job.optimizer, COMPUTE, label="optimizer", gives=own)
+        self._job.update(tape, own + self._gradients.freed())
         self._launch("weights")
         for stream in (COMPUTE, f"nccl {self._data.name}"):
             tape.synchronize(tape.record(stream), "host")  # internlm_accelerator.synchronize()

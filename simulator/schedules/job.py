@@ -42,7 +42,7 @@ class HostCosts:
 class Job:
     """One training step of one rank, before a framework has scheduled it.
 
-    ``micro_batches`` and ``rehearses`` may change between two steps, and nothing else ever does.
+    ``micro_batches`` and ``rehearses`` may change between two steps, and nothing else does once a step is recorded.
     """
 
     root: Module
@@ -58,6 +58,8 @@ class Job:
     """Update of what this rank owns."""
     activations: Mapping[tuple[str, str], tuple[Memory, Memory]] = field(default_factory=dict)
     """Memory that a module's kernel takes and gives back, by the same keys as ``kernels``."""
+    step_temporaries: Memory = ()
+    """Memory that the update takes and gives back."""
     costs: HostCosts = HostCosts()
     first_step: int = 0
     """Number of the step that is recorded first, as the frameworks' counters have it."""
@@ -80,6 +82,16 @@ class Job:
         return {name: tensor for name, tensor in self.parameters.items() if tensor.trainable}
 
     @cached_property
+    def gradients(self) -> Mapping[str, tuple[str, ...]]:
+        """Names of the gradients that come out of each module's backward."""
+        found: dict[str, tuple[str, ...]] = {}
+        for mark in self.execution.backward:
+            if mark.kind == "gradient":
+                module = mark.name.rpartition(".")[0]
+                found[module] = (*found.get(module, ()), mark.name)
+        return found
+
+    @cached_property
     def world(self) -> Group:
         """The default process group."""
         return self.mesh.world()
@@ -94,6 +106,11 @@ class Job:
         if self.rehearses:
             return SilentTape()
         return Tape(self.costs.kernel, self.costs.collective)
+
+    def update(self, tape: Tape, freed: Memory = ()) -> None:
+        """Launch the update of the parameters, after which the memory *freed* is free."""
+        memory = self.step_temporaries
+        tape.launch(self.optimizer, "compute", label="optimizer", takes=memory, gives=memory + freed)
 
     def run(self, tape: Tape, module: str, direction: str, stream: str = "compute") -> None:
         """Launch the kernel of *module*, if it has work of its own; without gradients, nothing is kept for backward."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from simulator.laws.kernels import Kernel, activation_bytes
+from simulator.laws.memory import loss_bytes
 from simulator.laws.offload import cpu_time
 from simulator.schedules.job import HostCosts, Job
 from simulator.schedules.measured import measured_kernels
@@ -16,6 +17,7 @@ from simulator.world.model.module import Module
 from simulator.world.scenario import Scenario
 from simulator.world.topology.mixed import host_types
 from simulator.world.topology.servers import server_of
+from simulator.world.training import ELEMENT_BYTES
 
 __all__ = ["module_kernels", "prepared"]
 
@@ -41,7 +43,7 @@ def prepared(scenario: Scenario, update_traffic: float) -> Job:
         dtype=scenario.training.precision,
         mesh=scenario.mesh,
         kernels=measured_kernels(scenario, module_kernels(scenario), order),
-        activations=dict(_activations(scenario, again)),
+        activations=dict(_activations(scenario, again)) | dict(_losses(scenario)),
         optimizer=_optimizer(scenario, update_traffic),
         costs=HostCosts(
             kernel=scenario.host.kernel.value,
@@ -107,6 +109,22 @@ def _activations(
         if layer.name in again:
             yield (first, "recompute"), ((("activations", needed - kept),), ())
         yield (first, "backward"), ((), (("activations", needed),))
+
+
+def _losses(scenario: Scenario) -> Iterator[tuple[tuple[str, str], tuple[Memory, Memory]]]:
+    """What the kernels of heads take and give back for the loss, which is part of their work."""
+    training, tokens = scenario.training, scenario.tokens_per_micro_batch
+    each = loss_bytes(ELEMENT_BYTES[training.precision], fused=training.fused_loss)
+
+    def memory(size: int, words: int) -> Memory:
+        return (("logits and loss", float(size * words * tokens)),)
+
+    for module in scenario.model.root.walk():
+        if words := module.logits:
+            taken, given = memory(each.kept + each.forward, words), memory(each.forward, words)
+            yield (module.name, "forward"), (taken, given)
+            taken, given = memory(each.backward, words), memory(each.kept + each.backward, words)
+            yield (module.name, "backward"), (taken, given)
 
 
 def _ran(layer: Layer, modules: dict[str, Module]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulator.laws.collectives.base import CollectiveKind
 from simulator.laws.kernels import Kernel
 from simulator.schedules.job import Job, collective
-from simulator.schedules.program import Event, Operation
+from simulator.schedules.program import Event, Memory, Operation
 from simulator.schedules.tape import COMPUTE
 from simulator.world.mesh import Group
 from simulator.world.model.layer import Work
@@ -44,13 +44,15 @@ class Rank:
         self.tape.wait(internal, self.tape.record(COMPUTE))
         return self.tape.launch(self._made[key], internal, label=label)
 
-    def move(self, kind: str, traffic: float, serves: str, label: str, stream: str = COMPUTE) -> Event:
+    def move(
+        self, kind: str, traffic: float, serves: str, label: str, stream: str = COMPUTE, gives: Memory = ()
+    ) -> Event:
         """Launch a kernel that reads and writes *traffic* bytes for a collective."""
         key = (kind, traffic, serves)
         if key not in self._made:
             works = (Work("memory", constant_traffic=traffic),)
             self._made[key] = Kernel(kind=kind, works=works, is_copy=True, serves=serves)
-        return self.tape.launch(self._made[key], stream, label=label)
+        return self.tape.launch(self._made[key], stream, label=label, gives=gives)
 
     def read(self) -> None:
         """Block the host until it has copied something from the device."""

@@ -12,7 +12,7 @@ from simulator.schedules.fsdp1 import fsdp1
 from simulator.schedules.fsdp2 import fsdp2
 from simulator.schedules.internevo import internevo
 from simulator.schedules.job import Job
-from simulator.schedules.ownership import state_bytes, updated
+from simulator.schedules.ownership import state_bytes, step_temporaries, updated
 from simulator.schedules.prepare import prepared
 from simulator.schedules.program import Program
 from simulator.schedules.textbook import textbook
@@ -40,7 +40,9 @@ def record(scenario: Scenario, variant: Variant) -> Program:
     if isinstance(policy, TextbookPolicy):
         return textbook(scenario, policy)
     update = state_bytes(policy, scenario.training.precision).update_traffic
-    job = prepared(scenario, update * updated(policy, scenario.mesh, scenario.model))
+    own = updated(policy, scenario.mesh, scenario.model)
+    job = prepared(scenario, update * own)
+    job.step_temporaries = step_temporaries(policy, scenario.training.precision, own)
     return first_step(job, policy) if scenario.first_step else steady_step(job, policy)
 
 

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 
 from simulator.laws.collectives.base import Collective, CollectiveKind, Quantization
 from simulator.laws.kernels import Kernel, activation_bytes
-from simulator.laws.memory import MIXED
+from simulator.laws.memory import MIXED, loss_bytes
 from simulator.schedules.measured import measured_layer
 from simulator.schedules.prepare import module_kernels
 from simulator.schedules.program import Event, Memory, Operation, Program
@@ -83,6 +83,8 @@ class _Unit:
     """Activations from forward to backward [B]."""
     working: float
     """Further activations while backward runs [B]."""
+    loss: tuple[float, float, float]
+    """What the loss keeps, and further takes while forward and backward run [B]; 0 for a layer without."""
 
 
 class _Plan:
@@ -151,8 +153,9 @@ def _forward(tape: Tape, plan: _Plan) -> None:
         ahead = plan.units[position : position + 1 + plan.policy.prefetch]
         _unshard(tape, plan, ahead, gathered, plan.world, "forward_all_gather")
         _need(tape, unit, gathered)
-        takes, gives = (("activations", unit.kept),), _weights(plan, unit)
-        tape.launch(unit.forward, COMPUTE, label=unit.name, takes=takes, gives=gives)
+        kept, forward, _ = unit.loss
+        takes = (("activations", unit.kept), *_loss(kept + forward))
+        tape.launch(unit.forward, COMPUTE, label=unit.name, takes=takes, gives=_weights(plan, unit) + _loss(forward))
 
 
 def _backward(tape: Tape, plan: _Plan, reductions: list[Event], *, reduces: bool) -> None:
@@ -175,12 +178,13 @@ def _backward(tape: Tape, plan: _Plan, reductions: list[Event], *, reduces: bool
 
 def _backward_of(tape: Tape, plan: _Plan, unit: _Unit) -> None:
     working, kept = (("activations", unit.working),), (("activations", unit.working + unit.kept),)
-    takes = _gradients(plan, unit.trainable)
+    loss, _, backward = unit.loss
+    takes, gives = _gradients(plan, unit.trainable) + _loss(backward), kept + _loss(loss + backward)
     if unit.recompute:
         tape.launch(unit.recompute, COMPUTE, label=unit.name, takes=working)
     else:
         takes += working
-    tape.launch(unit.backward, COMPUTE, label=unit.name, takes=takes, gives=kept + _weights(plan, unit))
+    tape.launch(unit.backward, COMPUTE, label=unit.name, takes=takes, gives=gives + _weights(plan, unit))
 
 
 def _step(tape: Tape, plan: _Plan) -> None:
@@ -235,6 +239,10 @@ def _gradients(plan: _Plan, elements: float) -> Memory:
     return (("gradients in flight", plan.wire * elements),) if plan.shards_gradients else ()
 
 
+def _loss(size: float) -> Memory:
+    return (("logits and loss", size),) if size else ()
+
+
 def _reduce(tape: Tape, plan: _Plan, bucket: Sequence[_Unit]) -> Event:
     """Reduce the gradients of *bucket* once they are computed; the event is the end."""
     label, elements = _label(bucket), sum(unit.trainable for unit in bucket)
@@ -265,6 +273,8 @@ def _unit(layer: Layer, scenario: Scenario, again: Again | None, kernels: Mappin
     tokens = scenario.tokens_per_micro_batch
     needed = activation_bytes(layer, scenario.compute)
     kept = needed if again is None else again.kept
+    loss = loss_bytes(ELEMENT_BYTES[scenario.training.precision], fused=scenario.training.fused_loss)
+    scored = float(tokens * layer.logits)
 
     def kernel(kind: str, works: tuple[Work, ...], time: float | None) -> Kernel:
         modelled = Kernel(kind=kind, works=works, tokens=tokens, time=time, narrow=layer.checkpointed)
@@ -279,6 +289,7 @@ def _unit(layer: Layer, scenario: Scenario, again: Again | None, kernels: Mappin
         backward=kernel("backward", layer.backward, layer.backward_time),
         kept=tokens * kept,
         working=tokens * (needed - kept),
+        loss=(loss.kept * scored, loss.forward * scored, loss.backward * scored),
     )
 
 

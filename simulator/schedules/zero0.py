@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from simulator.schedules.job import Job
+from simulator.schedules.gradients import FreshGradients
+from simulator.schedules.job import DTYPE_BYTES, Job
 from simulator.schedules.program import Memory, Program
 from simulator.schedules.tape import COMPUTE
 from simulator.schedules.zero12.engine import Engine
@@ -30,10 +31,12 @@ class _ReplicatedOptimizer:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        elements = {name: tensor.elements for name, tensor in engine.job.trainable.items()}
+        self._gradients = FreshGradients(elements, DTYPE_BYTES[engine.policy.dtype])
 
     def born(self, names: Sequence[str]) -> Memory:
-        """None: whole gradients are kept."""
-        return ()
+        """Whole gradients, which stay until the update."""
+        return self._gradients.born(names)
 
     def gradient_hook(self, name: str) -> None:
         """Do nothing: there are no hooks."""
@@ -54,4 +57,4 @@ class _ReplicatedOptimizer:
         else:
             engine.read()  # has_overflow
             engine.read()  # get_weight_norm
-        engine.launch(engine.job.optimizer, COMPUTE, "optimizer")
+        engine.job.update(engine.tape, self._gradients.freed())

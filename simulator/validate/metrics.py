@@ -115,6 +115,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "hw_tflops_per_gpu": _hardware_tflops,
     "tflops_per_gpu": _printed_tflops,
     "tflops_per_gpu_printed_label": _hardware_tflops,
+    "peak_memory_gib": lambda run, scenario, result: result.memory["reserved"] / 2**30,  # as torchtitan's logs say
     "mfu": _mfu,
     "hfu": lambda run, scenario, result: _mfu(run, scenario, result) * _hardware(run),
     "mfu_pct": lambda run, scenario, result: 100 * _mfu(run, scenario, result),

@@ -118,6 +118,7 @@ def _content(run: Run, found: Place) -> dict[str, Any]:
             "micro_batch": run.micro_batch,
             "gradient_accumulation": run.accumulation,
             **_checkpointing(run),
+            "fused_loss": _compiles_loss(run),
             "precision": "fp16" if "fp16" in run.precision or "V100" in run.gpu else "bf16",
         },
         "topology": _topology(found, run.cards),
@@ -156,6 +157,11 @@ def _narrow(run: Run) -> dict[str, Any]:
 def _attention(run: Run) -> dict[str, Any]:
     """FlashAttention does not run on Volta."""
     return {"attention": "naive"} if "V100" in run.gpu else {}
+
+
+def _compiles_loss(run: Run) -> bool:
+    """Whether the loss is compiled with the model: torchtitan's from 2025 on, whose benchmarks are named by month."""
+    return "torchtitan" in run.source and "compile" in run.strategy and "_2024" not in run.section
 
 
 def _place(run: Run) -> Place:

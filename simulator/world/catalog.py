@@ -19,7 +19,7 @@ from simulator.world.document import Section, convert, data_directory, read_mapp
 
 __all__ = [
     "Accelerator", "Adjustment", "Basis", "Generation", "Host", "Number", "Tiles", "accelerator", "adjustment",
-    "network_number", "number", "python_host", "sources", "tiles",
+    "memory_number", "network_number", "number", "python_host", "sources", "tiles",
 ]  # fmt: skip
 
 Basis = Literal["datasheet", "measured", "published", "derived", "assumed", "chosen"]
@@ -247,6 +247,13 @@ def network_number(technology: str, what: Literal["efficiency", "latency"]) -> N
     path = data_directory("topologies") / "libraries" / "networks.yaml"
     raw = read_mapping(path)[technology][what]
     return number(raw, "s" if what == "latency" else "", f"networks.{technology}.{what}", path)
+
+
+@cache
+def memory_number(what: Literal["context", "communicator", "fragmentation"]) -> Number:
+    """Load what ``topologies/libraries/memory.yaml`` says a process holds beside its arrays."""
+    path = data_directory("topologies") / "libraries" / "memory.yaml"
+    return number(read_mapping(path)[what], "" if what == "fragmentation" else "B", f"memory.{what}", path)
 
 
 @dataclass(frozen=True, slots=True)

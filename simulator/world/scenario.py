@@ -62,6 +62,8 @@ class TrainingSection(Section):
     """``use_reentrant`` of ``torch.utils.checkpoint``; DeepSpeed's and Megatron's own checkpointing is reentrant."""
     precision: Literal["bf16", "fp16", "fp32"] = "bf16"
     optimizer: Literal["adamw"] = "adamw"
+    fused_loss: bool = False
+    """The loss is compiled or one kernel, which keeps the logits as they are and no copy of them in fp32."""
 
 
 class HostSection(Section):
@@ -235,6 +237,7 @@ def resolve_scenario(raw: dict[str, Any], file: Path) -> Scenario:
         gradient_accumulation=section.training.gradient_accumulation,
         activation_checkpointing=section.training.activation_checkpointing,
         use_reentrant=section.training.use_reentrant,
+        fused_loss=section.training.fused_loss,
         precision=section.training.precision,
         checkpointed_share=section.training.checkpointed_share,
     )

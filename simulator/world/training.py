@@ -31,3 +31,5 @@ class Training:
     """Of the blocks, where they are checkpointed at all."""
     use_reentrant: bool = False
     """Whether such a block runs again as a whole before its backward is entered, as torch's reentrant checkpoints."""
+    fused_loss: bool = False
+    """Whether one kernel makes the gradient of the logits from the logits, without a copy in fp32."""

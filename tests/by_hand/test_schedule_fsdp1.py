@@ -372,3 +372,24 @@ def test_recompute_runs_before_the_backward_that_needs_it():
     """C is the forward that runs again: 46-56, then backward 56-76."""
     found = spans(play(program(make_job(checkpointing="non-reentrant"))))
     assert (found["C3"], found["B3"]) == ((46, 56), (56, 76))
+
+
+@pytest.mark.parametrize("no_sync", [False, True])
+def test_gradients_of_shards_are_cast_to_fp32_and_live_until_the_update(no_sync):
+    """Two ranks, units of 8 elements: 4 of each arrive in bf16, 8 B, and become 16 B of fp32.
+
+    Of two micro-batches the second is added: 8 B arrive, a cast of 16 B, then both are gone.  Without synchronisation
+    there is one reduction.
+    """
+    found = program(make_job(sizes=(8,), micro_batches=2), param_dtype="bf16", no_sync=no_sync)
+    changes = [(change.item, change.amount) for change in play(found).classes[0].memory]
+    kept = [amount for item, amount in changes if item == "gradients"]
+    reduced = [amount for item, amount in changes if item == "reduced gradients"]
+    assert kept == [16.0, -16.0]
+    assert reduced == ([8.0, -8.0] if no_sync else [8.0, -8.0, 8.0, 16.0, -8.0, -16.0])
+
+
+def test_without_sharding_the_whole_gradient_stays():
+    found = program(make_job(sizes=(8,), micro_batches=2), sharding_strategy="NO_SHARD")
+    changes = play(found).classes[0].memory
+    assert [change.amount for change in changes if change.item == "gradients"] == [16.0, -16.0]

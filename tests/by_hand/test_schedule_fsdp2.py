@@ -13,7 +13,6 @@ import pytest
 from simulator.clock.engine import simulate
 from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage
 from simulator.errors import InputError
-from simulator.explore import run_variant
 from simulator.laws.collectives.base import Collective
 from simulator.laws.collectives.fabric import Link, Phase
 from simulator.laws.kernels import Kernel
@@ -26,6 +25,7 @@ from simulator.world.model.execution import execution
 from simulator.world.model.layer import Tensor
 from simulator.world.model.module import Module
 from simulator.world.policy.fsdp2 import Fsdp2Policy, torchtitan
+from tests.conftest import kept_by, most_held
 
 T3 = {"w0": (1000, 1000), "w1": (2000, 1000), "w2": (3000, 1000)}
 EQUAL = {f"u{index}": (8, 8) for index in range(4)}
@@ -381,23 +381,20 @@ def test_each_step_gives_back_what_it_takes(policy):
         assert lowest == 0.0
 
 
-def peak(timeline, item):
-    """Largest amount of *item* at the end of an instant."""
-    held, at = 0.0, defaultdict(float)
-    for change in timeline.memory:
-        if change.item == item:
-            held += change.amount
-            at[change.at] = held
-    return max(at.values())
-
-
 @pytest.mark.parametrize("gather", [1.0, 100.0])
 def test_three_buffers_of_weights_and_one_of_each_other_kind(gather):
-    """Units of 256 B: the one that runs, and gathers for two more (section 6.3), however fast the network is."""
+    """Units of 256 B: the one that runs, and gathers for two more (section 6.3), however fast the network is.
+
+    Each reduction leaves an eighth of its unit for the optimizer.
+    """
     timeline = simulated(first(job()), {"all_gather": gather, "reduce_scatter": 1.0})
-    assert peak(timeline, "gathered weights") == 3 * 256
-    assert peak(timeline, "reduce buckets") == 256
-    assert peak(timeline, "gradients in flight") == 256
+    assert most_held(timeline.memory) == {
+        "gathered weights": 256,
+        "all-gather buffers": 2 * 256,
+        "reduce buckets": 256,
+        "gradients in flight": 256,
+        "gradients": 4 * 256 / 8,
+    }
 
 
 def test_copies_are_on_the_streams_where_the_library_runs_them():
@@ -444,6 +441,5 @@ def test_a17_states_shrink_as_ranks_join(scenario):
             variants=[{"name": "v", "fsdp2": {"param_dtype": "bf16", "reduce_dtype": "fp32"}}],
             training={"micro_batch": 1, "precision": "fp32"},
         )
-        items = run_variant(asked, asked.variants[0]).result.memory["items"]
-        states.append(sum(items[name] for name in ("weights", "gradients", "optimizer states")))
+        states.append(sum(kept_by(asked).values()))
     assert (states[0] - states[1]) / 2**30 == pytest.approx(14.0, abs=0.05)

@@ -151,7 +151,7 @@ def test_buckets_and_fp32_gradients_are_given_back():
     (program,) = steps(job(T3))
     taken = [item for launch in program.launches for item in launch.takes]
     given = [item for launch in program.launches for item in launch.gives]
-    assert taken == given == [("reduce buckets", 10e6), ("fp32 gradients", 12e6)]
+    assert taken == given == [("reduce buckets", 10e6), ("optimizer temporaries", 12e6)]
 
 
 def test_a_parameter_without_gradient_is_refused():

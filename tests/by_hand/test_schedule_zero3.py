@@ -3,7 +3,6 @@
 T3 is three bias-free matrices of 1, 2 and 3 million elements under a root without parameters, on eight ranks.
 """
 
-from collections import Counter
 from dataclasses import replace
 from itertools import islice
 
@@ -25,6 +24,7 @@ from simulator.world.model.execution import execution
 from simulator.world.model.layer import Tensor
 from simulator.world.model.module import Module
 from simulator.world.policy.zero import DeepSpeedPolicy
+from tests.conftest import most_held
 
 MILLION = 1_000_000
 OVERLAPPED = DeepSpeedPolicy(
@@ -472,13 +472,40 @@ def test_memory_of_weights_is_bounded_only_where_gathers_are_slower_than_compute
     asked = job(chain(*[(1, MILLION)] * 4), forward=10.0, backward=20.0)
     program = program_of(asked, ONE_AHEAD, 1)
     timeline = simulate(staged(program, lambda operation: gather * operation.elements / MILLION)).classes[0]
-    held, peak = Counter(), Counter()
-    for change in timeline.memory:
-        held[change.item] += change.amount
-        peak[change.item] = max(peak[change.item], held[change.item])
-    assert not any(held.values())
-    assert peak["gathered weights"] == peak_weights
-    assert peak["reduce buckets"] == 2 * 500e6 + 2 * 4e6
+    most = most_held(timeline.memory)
+    assert most["gathered weights"] == peak_weights
+    assert most["reduce buckets"] == 2 * 500e6
+    assert most["reduce temporaries"] == 2 * 4e6  # shares of four layers, laid out by rank
+
+
+def test_m2_a_coalesced_gather_holds_its_parameters_twice_until_they_are_cut_out():
+    """4 MB for the flat buffer while it is gathered, then 2 MB for each of two matrices; then the buffer is free.
+
+    gather  AG 0-10, cut w, cut v, AG 10-20 for backward
+    compute                        F 10-20
+    """
+    tensors = tuple(Tensor(name, (1, MILLION)) for name in ("m.w", "m.v"))
+    module = Module(name="m", kind="Pair", parameters=tensors)
+    program = program_of(
+        job(Module(name="", kind="Root", children=(module,), calls=(module,)), forward=10.0), ONE_AHEAD, 0
+    )
+    timeline = simulate(staged(program, lambda item: 10.0 if item.kind == "all_gather" else 0.0)).classes[0]
+    changes = [tuple(change) for change in timeline.memory if "reduce" not in change.item]
+    assert changes[:4] == [
+        (0.0, "all-gather buffers", 4e6),
+        (10.0, "gathered weights", 2e6),
+        (10.0, "gathered weights", 2e6),
+        (10.0, "all-gather buffers", -4e6),
+    ]
+
+
+def test_zp11_quantised_weights_arrive_beside_the_parameters():
+    """A square matrix on 16 ranks: int8, and 256 scales of 4 B from each, until all is restored to bf16."""
+    policy = replace(ONE_AHEAD, zero_quantized_weights=True)
+    asked = job(chain((4096, 4096)), devices=16, forward=1.0)
+    most = most_held(simulate(staged(program_of(asked, policy, 0), lambda _: 1.0)).classes[0].memory)
+    assert most["quantization buffers"] == 4096**2 + 16 * 256 * 4
+    assert most["gathered weights"] == 2 * 4096**2
 
 
 def test_persistent_parameters_are_counted_from_step_to_step():

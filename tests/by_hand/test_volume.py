@@ -5,7 +5,7 @@ import pytest
 from simulator.errors import InputError
 from simulator.explore import run_variant, volume_of
 from simulator.laws.memory import MIXED, model_states
-from tests.conftest import flat
+from tests.conftest import flat, kept_by
 
 GB = 1e9
 LAYERS_13B = [{"name": "layer", "count": 40, "parameters": 325e6}]
@@ -176,8 +176,7 @@ def test_states_have_the_types_that_the_framework_keeps_them_in(scenario, varian
         topology=flat(hosts=4, bandwidth="1 GB/s"),
         variants=[{"name": "v", **variant}],
     )
-    items = run_variant(found, found.variants[0]).result.memory["items"]
-    kept = {name: items[name] / GB for name in ("weights", "gradients", "optimizer states")}
+    kept = {name: size / GB for name, size in kept_by(found).items()}
     assert kept == pytest.approx({"weights": weights, "gradients": gradients, "optimizer states": optimizer}, rel=1e-6)
 
 

@@ -92,6 +92,7 @@ def test_pictures_and_traces_go_where_asked(tmp_path):
     for arguments in (
         ("trace", MAIN, "--variant", "zero3", "-o", "trace.json"),
         ("plot", MAIN, "--variant", "zero3", "--kind", "timeline", "-o", "timeline.svg"),
+        ("plot", MAIN, "--variant", "zero3", "--kind", "memory", "-o", "memory.png"),
         ("plot", MAIN, "--kind", "topology", "-o", "cluster.png"),
         ("topology", "draw", "dgx-h100", "-o", "dgx.png"),
     ):
@@ -99,6 +100,14 @@ def test_pictures_and_traces_go_where_asked(tmp_path):
         done = zerosim(*arguments[:-1], place)
         assert done.returncode == 0, done.stderr
         assert place.stat().st_size > 1000
+
+
+def test_memory_over_time_contains_the_peak():
+    memory = json.loads(zerosim("memory", MAIN, "--variant", "zero3", "--json").stdout)["zero3"]
+    curve = memory["timeline"]
+    assert max(curve["total"]) == pytest.approx(memory["peak"])
+    assert memory["peak_at"] in curve["time"]
+    assert {len(item) for item in (curve["time"], curve["total"], *curve["items"].values())} == {len(curve["time"])}
 
 
 def test_another_topology_by_name_and_another_key():

@@ -9,12 +9,14 @@ from matplotlib.figure import Figure
 
 from simulator.clock.engine import simulate
 from simulator.clock.stage import stage
+from simulator.explore import run_variant
 from simulator.readings import colours
 from simulator.readings.colours import CAUSE_COLOURS, colour
 from simulator.readings.exposure import CAUSES, exposure
 from simulator.readings.files import write_atomically
-from simulator.readings.plots import exposed_figure, timeline_figure, topology_figure
+from simulator.readings.plots import exposed_figure, memory_figure, timeline_figure, topology_figure
 from simulator.readings.plots.lanes import Bar, Lane, exposed_lane, lanes, liveliest, memory_held, shares
+from simulator.readings.report import timeline_of
 from simulator.schedules.record import record
 from simulator.world.scenario import load_scenario
 from simulator.world.topology.cluster import load_cluster
@@ -61,7 +63,10 @@ def legend_colours(legend):
 
 
 def texts(figure: Figure) -> list[str]:
-    return [text.get_text() for text in [*figure.texts, *(text for axes in figure.axes for text in axes.texts)]]
+    legends = (text for legend in figure.legends for text in legend.get_texts())
+    return [
+        text.get_text() for text in [*figure.texts, *legends, *(text for axes in figure.axes for text in axes.texts)]
+    ]
 
 
 def result(name, causes, collectives, **others):
@@ -276,3 +281,57 @@ def test_a_figure_that_cannot_be_written_leaves_nothing(tmp_path):
     with pytest.raises(ValueError, match="not supported"):
         write_atomically(tmp_path / "x.nonsense", figure.savefig)
     assert list(tmp_path.iterdir()) == []
+
+
+# memory
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory):
+    path = tmp_path_factory.mktemp("memory") / "scenario.yaml"
+    path.write_text(SCENARIO)
+    scenario = load_scenario(path)
+    found = run_variant(scenario, scenario.variants[0])
+    return found, timeline_of(scenario, found.variant, found.timeline)
+
+
+def drawn_memory(outcome, **changed):
+    found, curve = outcome
+    memory = {**found.result.memory, **changed}
+    return memory_figure(found.timeline.classes[0], memory, curve, "title", "finding")
+
+
+def test_the_highest_point_of_the_areas_is_the_peak(outcome):
+    held, _ = drawn_memory(outcome).axes
+    outline = held.lines[0].get_ydata()
+    assert max(outline) == pytest.approx(outcome[0].result.memory["peak"] / 1e9)
+    tops = [path.vertices[:, 1].max() for area in held.collections for path in area.get_paths()]
+    assert max(tops) == pytest.approx(max(outline))
+
+
+def test_the_peak_is_named_and_its_items_have_their_sizes(outcome):
+    memory = outcome[0].result.memory
+    figure = drawn_memory(outcome)
+    said = texts(figure)
+    assert any(f"peak {memory['peak'] / 1e9:.1f} GB" in text for text in said)
+    for item, size in memory["items"].items():
+        assert f"{item}  {size / 1e9:.1f} GB" in said
+
+
+@pytest.mark.parametrize(("factor", "line"), [(1.5, True), (3.0, False)])
+def test_the_capacity_is_a_line_unless_it_is_far_above(outcome, factor, line):
+    capacity = factor * outcome[0].result.memory["peak"]
+    figure = drawn_memory(outcome, capacity=capacity)
+    held, _ = figure.axes
+    assert any(list(drawn.get_ydata()) == [capacity / 1e9] * 2 for drawn in held.lines) is line
+    assert bool(held.get_ylim()[1] > capacity / 1e9) is line
+    assert any(text.startswith("capacity") and ("above" in text) is not line for text in texts(figure))
+
+
+def test_what_stays_lies_at_the_bottom_and_every_item_has_its_colour(outcome):
+    held, _ = drawn_memory(outcome).axes
+    _, curve = outcome
+    sizes = [curve["items"][area.get_label()] for area in held.collections]
+    steady = [min(item) == max(item) for item in sizes]
+    assert steady == sorted(steady, reverse=True)
+    assert all(to_hex(area.get_facecolor()[0]) == colour(area.get_label()).lower() for area in held.collections)

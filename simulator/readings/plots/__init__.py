@@ -6,6 +6,7 @@ This is the only room that knows matplotlib; import it when a figure is wanted, 
 
 from simulator.readings.plots.collective import collective_figure
 from simulator.readings.plots.exposed import exposed_figure
+from simulator.readings.plots.memory import memory_figure
 from simulator.readings.plots.parity import parity_figure
 from simulator.readings.plots.residuals import residuals_figure
 from simulator.readings.plots.timeline import timeline_figure
@@ -14,6 +15,7 @@ from simulator.readings.plots.topology import topology_figure
 __all__ = [
     "collective_figure",
     "exposed_figure",
+    "memory_figure",
     "parity_figure",
     "residuals_figure",
     "timeline_figure",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
@@ -11,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.patches import Patch
 
-from simulator.readings.colours import colour
+from simulator.readings.colours import colour, known_order
 
 __all__ = [
     "GREY",
@@ -25,6 +27,7 @@ __all__ = [
     "panel",
     "patches",
     "percent",
+    "stacked",
     "time_unit",
 ]
 
@@ -32,6 +35,8 @@ SMALL, MEDIUM, LARGE = 9.0, 10.0, 14.0
 """Sizes of type [pt]."""
 
 GREY = "#555555"
+
+Array = npt.NDArray[np.float64]
 
 
 def time_unit(longest: float) -> tuple[float, str]:
@@ -91,6 +96,20 @@ def bare(axes: Axes) -> None:
     axes.tick_params(axis="y", length=0)
     axes.xaxis.label.set_fontsize(MEDIUM)
     axes.yaxis.label.set_fontsize(MEDIUM)
+
+
+def stacked(axes: Axes, layers: Mapping[str, Array], edges: Array, base: float, height: float) -> None:
+    """Draw *layers*, one value for each interval between *edges*, on top of each other from *base* up.
+
+    ``Axes.stairs`` would do the same but takes 50 ms a layer (matplotlib 3.11, ``_update_patch_limits``), this 1 ms.
+    """
+    corners = np.repeat(edges, 2)[1:-1]
+    floor = np.full(len(edges) - 1, base)
+    for name in sorted(layers, key=known_order):
+        top = floor + height * layers[name]
+        lower, upper = np.repeat(floor, 2), np.repeat(top, 2)
+        axes.fill_between(corners, lower, upper, color=colour(name), linewidth=0, label=name)
+        floor = top
 
 
 def patches(names: Iterable[str], labels: Mapping[str, str] | None = None) -> list[Patch]:

@@ -8,7 +8,7 @@ half idle is half a lane high - while the window shows every span as a bar.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -30,6 +30,7 @@ from simulator.readings.plots.canvas import (
     headline,
     ink,
     patches,
+    stacked,
     time_unit,
 )
 from simulator.readings.plots.lanes import Array, Bar, Lane, exposed_lane, lanes, liveliest, memory_held, shares
@@ -95,32 +96,18 @@ def _panels(figure: Figure, heights: Sequence[float]) -> list[Axes]:
     return [figure.add_axes((LEFT, bottom, RIGHT - LEFT, top - bottom)) for bottom, top in spans]
 
 
-def _stack(axes: Axes, layers: Mapping[str, Array], edges: Array, base: float, height: float) -> None:
-    """Draw *layers*, one value for each interval between *edges*, on top of each other from *base* up.
-
-    ``Axes.stairs`` would do the same but takes 50 ms a layer (matplotlib 3.11, ``_update_patch_limits``), this 1 ms.
-    """
-    corners = np.repeat(edges, 2)[1:-1]
-    floor = np.full(len(edges) - 1, base)
-    for name in sorted(layers, key=known_order):
-        top = floor + height * layers[name]
-        lower, upper = np.repeat(floor, 2), np.repeat(top, 2)
-        axes.fill_between(corners, lower, upper, color=colour(name), linewidth=0, label=name)
-        floor = top
-
-
 def _whole_streams(axes: Axes, rows: Sequence[Lane], edges: Array, around: int) -> None:
     for row, lane in enumerate(rows):
         base = -row - BAR / 2
         axes.add_patch(Rectangle((edges[0], base), edges[-1] - edges[0], BAR, facecolor="#F6F6F4", linewidth=0))
-        _stack(axes, shares(lane, edges, around), edges, base, BAR)
+        stacked(axes, shares(lane, edges, around), edges, base, BAR)
     _name_lanes(axes, rows)
     axes.set_title("Whole step: how much of the time each stream is busy", loc="left", fontsize=MEDIUM, color=GREY)
 
 
 def _whole_causes(axes: Axes, exposed: Lane, edges: Array, around: int) -> None:
     layers = {cause: 100 * share for cause, share in shares(exposed, edges, around).items()}
-    _stack(axes, layers, edges, 0.0, 1.0)
+    stacked(axes, layers, edges, 0.0, 1.0)
     highest = float(np.sum(list(layers.values()), axis=0).max()) if layers else 0.0
     axes.set_ylim(0, 1.12 * highest or 1.0)
     axes.set_ylabel("exposed\n[% of time]")
@@ -130,7 +117,7 @@ def _whole_memory(axes: Axes, timeline: ClassTimeline, edges: Array, around: int
     """Averages as areas, peaks as a line: what comes and goes within an interval must not be hidden."""
     means, peaks = memory_held(timeline, edges, around)
     giga = 1e9  # definition: bytes in a GB
-    _stack(axes, {item: mean / giga for item, mean in means.items()}, edges, 0.0, 1.0)
+    stacked(axes, {item: mean / giga for item, mean in means.items()}, edges, 0.0, 1.0)
     axes.plot(np.repeat(edges, 2)[1:-1], np.repeat(peaks, 2) / giga, color="black", linewidth=0.8, label="peak")
     axes.set_ylim(0, 1.12 * float(peaks.max()) / giga or 1.0)
     axes.set_ylabel("memory of\nthe step [GB]")

@@ -78,7 +78,7 @@ class _DistributedDataParallel:
             self._forward("forward")
             self._backward()
         tape.phase = "step"
-        tape.launch(self._job.optimizer, COMPUTE, label="optimizer")
+        self._job.update(tape, self._reducer.freed())
         if self._policy.evaluates:
             self._forward("eval")
         tape.launch(END, COMPUTE, label="end of step", gives=held)  # backward has waited for all other streams
@@ -119,6 +119,8 @@ class _DistributedDataParallel:
                 self._reducer.autograd_hook(mark.name)
             if computes is not None:
                 tape.phase = "backward"
+                if (computes, "backward") in self._job.kernels:
+                    tape.take(self._reducer.born(self._job.gradients.get(computes, ())))
                 self._job.run(tape, computes, "backward")
         tape.phase = "backward"
         self._reducer.end_of_backward()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from simulator.schedules.gradients import FreshGradients
 from simulator.schedules.job import DTYPE_BYTES
 from simulator.schedules.program import Event, Memory
 from simulator.schedules.rank import Rank
@@ -16,6 +17,9 @@ from simulator.schedules.tape import COMPUTE
 from simulator.world.policy.ddp import DdpPolicy
 
 __all__ = ["Reducer", "bucket_label", "compute_bucket_assignment_by_size"]
+
+IN_FLIGHT = "gradients in flight"
+"""Item of memory."""
 
 COMM_HOOK = "comm hook"
 """Stream of what a communication hook does after its all-reduce: futures run callbacks on a stream of their own."""
@@ -59,6 +63,11 @@ class Reducer:
         self._hooks = Counter(mark.name for mark in execution.backward if mark.kind == "gradient")
         self._unused = {name: None for name in trainable if name not in self._hooks}
         """Names in order of registration: those without a gradient."""
+        self._gradients = FreshGradients(self._elements, self._bytes_per_element)
+        self._outside: dict[str, float] = {}
+        """Gradients that will be views but lie outside of their bucket yet [B]."""
+        self._inside: set[str] = set()
+        """Gradients that are views of their bucket."""
         self._num_iterations = 0  # that reduce gradients; those in no_sync() do not count
         self._expect_autograd_hooks = self._require_finalize = False
         self._rebuilt_params: list[str] = []
@@ -70,9 +79,22 @@ class Reducer:
 
     @property
     def held(self) -> Memory:
-        """Memory of the buckets beside the gradients."""
-        held = float(sum(self._elements.values()) * self._bytes_per_element)
-        return () if self._policy.gradient_as_bucket_view else (("reduce buckets", held),)
+        """Memory of the buckets, which are there all the time; gradients that are views of them need no other."""
+        return (("reduce buckets", float(sum(self._elements.values()) * self._bytes_per_element)),)
+
+    def born(self, names: Sequence[str]) -> Memory:
+        """Memory of the gradients that a backward makes now, of later views only until they are in their bucket."""
+        if not self._policy.gradient_as_bucket_view:
+            return self._gradients.born(names)
+        known = self._inside | self._outside.keys()
+        new = {name: size for name, size in self._sizes(names).items() if name not in known}
+        self._outside |= new
+        return ((IN_FLIGHT, sum(new.values())),) if new else ()
+
+    def freed(self) -> Memory:
+        """Memory of the gradients that ``zero_grad()`` frees."""
+        self._inside.clear()
+        return self._gradients.freed()
 
     def prepare_for_forward(self) -> None:
         """Act on the start of a forward whose gradients will be reduced."""
@@ -168,12 +190,20 @@ class Reducer:
         if name in self._unused:
             self._rank.move("zero", 1.0 * size, "all_reduce", name)
         elif not self._policy.batched_grad_copy:
-            self._rank.move("copy in", 2.0 * size, "all_reduce", name)
+            self._rank.move("copy in", 2.0 * size, "all_reduce", name, gives=self._enter([name]))
+
+    def _enter(self, names: Sequence[str]) -> Memory:
+        """Memory of those of *names* that become views of their bucket."""
+        size = sum(self._outside.pop(name, 0.0) for name in names)
+        if self._policy.gradient_as_bucket_view:
+            self._inside.update(names)
+        return ((IN_FLIGHT, size),) if size else ()
 
     def _flush_deferred_copies(self, bucket: Sequence[str]) -> None:
         used = [name for name in bucket if name not in self._unused]
         if self._policy.batched_grad_copy and used:
-            self._rank.move("copy in", 2 * sum(self._sizes(used).values()), "all_reduce", bucket_label(bucket))
+            traffic, label = 2 * sum(self._sizes(used).values()), bucket_label(bucket)
+            self._rank.move("copy in", traffic, "all_reduce", label, gives=self._enter(used))
             if self._policy.comm_hook == "no":
                 self._rank.move("divide", 2 * sum(self._sizes(bucket).values()), "all_reduce", bucket_label(bucket))
 
@@ -198,7 +228,7 @@ class Reducer:
         """Cast and divide, all-reduce, and cast back into the bucket."""
         tape, whole, sent = self._rank.tape, elements * self._bytes_per_element, elements * DTYPE_BYTES[dtype]
         casts = dtype != self._rank.job.dtype
-        memory = (("reduce buckets", float(sent)),) if casts else ()
+        memory = (("reduce temporaries", float(sent)),) if casts else ()
         if casts:
             tape.take(memory)
             self._rank.move("cast", float(whole + sent), "all_reduce", label)

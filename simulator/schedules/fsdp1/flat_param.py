@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from simulator.schedules.gradients import GRADIENTS
 from simulator.schedules.job import DTYPE_BYTES, Job
 from simulator.schedules.program import Memory
 from simulator.world.model.layer import Tensor
@@ -95,7 +96,8 @@ class FlatParamHandle:
     @property
     def low_precision_shard(self) -> Memory:
         """``_mp_shard``: what casting before the all-gather allocates; the whole parameter with NO_SHARD."""
-        return (("gathered weights", self.padded // self.ranks * DTYPE_BYTES[self.unsharded_dtype]),)
+        item = "all-gather buffers" if self.shards else "gathered weights"
+        return ((item, self.padded // self.ranks * DTYPE_BYTES[self.unsharded_dtype]),)
 
     @property
     def unsharded(self) -> Memory:
@@ -104,8 +106,13 @@ class FlatParamHandle:
 
     @property
     def whole_gradient(self) -> Memory:
-        """``flat_param.grad``: a gradient that will be sharded; with NO_SHARD it stays and is none of our business."""
+        """``flat_param.grad``: a gradient that will be sharded; with NO_SHARD it is what is kept."""
         return (("gradients in flight", self.elements * DTYPE_BYTES[self.unsharded_dtype]),) if self.shards else ()
+
+    @property
+    def kept_gradient(self) -> Memory:
+        """``_saved_grad_shard``, what the optimizer works on; the whole gradient with NO_SHARD."""
+        return ((GRADIENTS, float(self.padded // self.ranks * DTYPE_BYTES[self.original_dtype])),)
 
 
 def flat_params(job: Job, policy: Fsdp1Policy) -> dict[str, FlatParamHandle | None]:

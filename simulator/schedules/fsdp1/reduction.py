@@ -10,6 +10,7 @@ from simulator.laws.collectives.base import CollectiveKind
 from simulator.laws.kernels import Kernel
 from simulator.laws.offload import Transfer
 from simulator.schedules.fsdp1.flat_param import FlatParamHandle
+from simulator.schedules.gradients import GRADIENTS
 from simulator.schedules.job import DTYPE_BYTES, Job, collective
 from simulator.schedules.program import Memory
 from simulator.schedules.tape import COMPUTE, Tape
@@ -21,6 +22,9 @@ __all__ = ["ALL_REDUCE", "POST_BACKWARD", "Reduction", "elementwise"]
 
 POST_BACKWARD = "post_backward"
 ALL_REDUCE = "all_reduce"
+
+REDUCED = "reduced gradients"
+"""Item of memory: what a reduce-scatter returns, until it is cast or added to what is kept."""
 
 
 def elementwise(kind: str, traffic: float, role: str) -> Kernel:
@@ -38,13 +42,15 @@ class Reduction:
         self._inter_node_group = job.mesh.group("replicate", ranks // process_group.size, stride=process_group.size)
         self._predivide_factor = gradient_predivide_factor(ranks)
         self._postdivide_factor = ranks / self._predivide_factor
+        self._kept = 0.0
+        """Bytes of gradients that stay until the update."""
 
     def gather_parts(self, tape: Tape, handle: FlatParamHandle) -> int:
         """Put the gradients of the parameters together and add them to an earlier micro-batch's; return launches."""
         role, size = self._role, handle.elements * DTYPE_BYTES[handle.unsharded_dtype]
         parts: Memory = (("gradients in flight", handle.gradient_parts),) if handle.gradient_parts else ()
         handle.gradient_parts = 0.0
-        takes = handle.whole_gradient
+        takes = handle.whole_gradient if handle.shards or handle.has_whole_gradient else self._keep(handle)
         tape.launch(elementwise("flatten", 2 * size, role), COMPUTE, label=handle.label, takes=takes, gives=parts)
         if not handle.has_whole_gradient:
             return 1
@@ -64,8 +70,12 @@ class Reduction:
         self._divide(tape, handle, self._predivide_factor, whole * size, POST_BACKWARD)
         stream = POST_BACKWARD
         kind: CollectiveKind = "reduce_scatter" if handle.shards else "all_reduce"
-        tape.launch(collective(kind, whole, dtype, self._process_group, kind), stream, label=handle.label, gives=gives)
         left = whole // handle.ranks
+        casts, first = dtype != handle.original_dtype, not handle.has_sharded_gradient
+        reduced: Memory = ((REDUCED, float(left * size)),) if handle.shards and (casts or not first) else ()
+        takes = reduced or (self._keep(handle) if handle.shards else ())
+        operation = collective(kind, whole, dtype, self._process_group, kind)
+        tape.launch(operation, stream, label=handle.label, takes=takes, gives=gives)
         if self._strategy in HYBRID:
             stream = ALL_REDUCE
             tape.wait(stream, tape.record(POST_BACKWARD))
@@ -73,16 +83,30 @@ class Reduction:
                 collective("all_reduce", left, dtype, self._inter_node_group, "all_reduce"), stream, label=handle.label
             )
         self._divide(tape, handle, self._postdivide_factor, left * size, stream)
-        if dtype != handle.original_dtype:
+        if casts:
             moved = left * (size + DTYPE_BYTES[handle.original_dtype])
-            tape.launch(elementwise("cast", moved, self._role), stream, label=handle.label)
+            takes = self._keep(handle) if handle.shards and first else ()
+            cast = ((REDUCED, float(left * DTYPE_BYTES[handle.original_dtype])),) if handle.shards and not first else ()
+            kernel = elementwise("cast", moved, self._role)
+            tape.launch(kernel, stream, label=handle.label, takes=takes + cast, gives=reduced)
+            reduced = cast
         if handle.has_sharded_gradient and handle.shards:
             moved = 3 * left * DTYPE_BYTES[handle.original_dtype]
-            tape.launch(elementwise("accumulate", moved, self._role), stream, label=handle.label)
+            tape.launch(elementwise("accumulate", moved, self._role), stream, label=handle.label, gives=reduced)
         if self._offloads:
             amount = float(left * DTYPE_BYTES[handle.original_dtype])
             tape.launch(Transfer(route="to_host", amount=amount, role="gradients_to_host"), stream, label=handle.label)
         handle.has_sharded_gradient, handle.has_whole_gradient = True, not handle.shards
+
+    def freed(self) -> Memory:
+        """Memory of the gradients that the optimizer has used, to give it back."""
+        size, self._kept = self._kept, 0.0
+        return ((GRADIENTS, size),) if size else ()
+
+    def _keep(self, handle: FlatParamHandle) -> Memory:
+        """Memory of the gradient that stays until the update."""
+        self._kept += handle.kept_gradient[0][1]
+        return handle.kept_gradient
 
     @property
     def _role(self) -> str:

@@ -47,8 +47,9 @@ def _step(state: Fsdp1) -> Program:
     state.tape.phase = "step"
     if policy.cpu_offload:
         state.tape.work(job.cpu_update(fused=policy.fused_optimizer))
+        state.tape.give(COMPUTE, state.reduction.freed())
     else:
-        state.tape.launch(job.optimizer, COMPUTE, label="optimizer")
+        job.update(state.tape, state.reduction.freed())
     if policy.evaluates:
         _forward(state, "eval")
     return _end(state)

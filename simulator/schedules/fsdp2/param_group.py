@@ -19,6 +19,8 @@ from simulator.schedules.tape import COMPUTE
 __all__ = ["ParamGroup", "TrainingState"]
 
 WEIGHTS = "gathered weights"
+FLAT = "all-gather buffers"
+"""Items of memory."""
 
 ROLES = {
     "forward": "forward_all_gather",
@@ -60,6 +62,7 @@ class ParamGroup:
         sizes = gather(unit, over, "", self._kept)
         self._whole: Memory = ((WEIGHTS, sizes.parameters),)
         self._part: Memory = ((WEIGHTS, sizes.part),)
+        self._flat: Memory = ((FLAT, sizes.parameters),)
 
     @property
     def is_unsharded(self) -> bool:
@@ -92,7 +95,7 @@ class ParamGroup:
                 tape.wait(COMPUTE, tape.record(COPY_IN))
             self._result = tape.record(COMPUTE), found
             return
-        tape.launch(found.copy_in, COPY_IN, label=label, takes=self._whole)
+        tape.launch(found.copy_in, COPY_IN, label=label, takes=self._flat)
         tape.wait(ALL_GATHER, tape.record(COPY_IN))
         self._result = tape.launch(found.all_gather, ALL_GATHER, label=label), found
 
@@ -107,7 +110,7 @@ class ParamGroup:
             context.gathers_wait(context.copied_out, "prefetch limit")
             context.copied_out = None
         context.tape.wait(COMPUTE, event)
-        given = () if alone else self._whole  # the buffer, as large as the parameters
+        given = () if alone else self._flat  # the buffer, as large as the parameters
         if self._sharded_state == "sharded post forward":
             given += self._part
         label = self.unit.label
@@ -170,7 +173,7 @@ class ParamGroup:
             event, found = self._result
             context.tape.wait(COMPUTE, event, "prefetch limit")
             if found.group.size > 1:
-                context.tape.give(ALL_GATHER, self._whole)
+                context.tape.give(ALL_GATHER, self._flat)
             self._result = None
         self._post_forward_indices.clear()
 

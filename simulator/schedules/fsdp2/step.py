@@ -72,7 +72,7 @@ class _Schedule:
         if policy.cpu_offload:
             tape.work(job.cpu_update(fused=policy.fused_optimizer))
         else:
-            tape.launch(job.optimizer, COMPUTE, label="optimizer")
+            job.update(tape, tuple(item for group in groups for item in group.gradients.freed()))
         if policy.evaluates:
             self._forward("eval")
         for stream in self._context.streams:

@@ -100,6 +100,8 @@ class Reduction:
     """Bytes of the buffer that is reduced [B]."""
     output: float
     """Bytes of what a rank gets [B]."""
+    kept: float
+    """Bytes of the gradients of the shards [B]."""
     casts: bool
     """Whether the gradients of the shards are another array than what a rank gets."""
 
@@ -199,6 +201,7 @@ def reduction(unit: Unit, over: Sharding) -> Reduction:
         accumulated=float(reduce * elements),
         input=float(reduce * sent),
         output=float(reduce * part),
+        kept=float(DTYPE_BYTES[over.original_dtype] * part),
         casts=over.reduce_dtype != over.original_dtype,
     )
 

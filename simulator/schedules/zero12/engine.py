@@ -9,7 +9,6 @@ Source: DeepSpeed ``runtime/engine.py`` and ``utils/timer.py``.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
@@ -23,9 +22,12 @@ from simulator.world.model.execution import with_kernels
 from simulator.world.model.layer import Work
 from simulator.world.policy.zero import DeepSpeedPolicy
 
-__all__ = ["MEMORY_OPT_ALLREDUCE_SIZE", "Engine", "Optimizer", "bucket_label", "small_buckets"]
+__all__ = ["MEMORY_OPT_ALLREDUCE_SIZE", "TEMPORARIES", "Engine", "Optimizer", "bucket_label", "small_buckets"]
 
 MEMORY_OPT_ALLREDUCE_SIZE: Final = 500_000_000  # source: engine.py, elements; no key changes it
+
+TEMPORARIES: Final = "reduce temporaries"
+"""Item of memory: what flattens or casts gradients for a collective."""
 
 END = Kernel(kind="end", time=0.0)
 """Waits for everything, so that what is still under way at the end of a step is seen as a wait."""
@@ -44,7 +46,7 @@ class Optimizer(Protocol):
         """Update the weights."""
 
     def born(self, names: Sequence[str]) -> Memory:
-        """Memory of the gradients of *names* that the optimizer's kept gradients do not contain."""
+        """Memory of the gradients of *names* that are made now."""
 
 
 class ThroughputTimer:
@@ -90,7 +92,6 @@ class Engine:
         self.tape = job.tape()
         self.micro_batch = 0
         self._tput_timer = ThroughputTimer(self)
-        self._gradients = _gradients_by_module(job)
         self._made: dict[tuple[object, ...], Operation] = {}
 
     @property
@@ -149,7 +150,7 @@ class Engine:
     def _run(self, module: str, direction: str, optimizer: Optimizer | None = None) -> None:
         """Launch the kernel of *module*; one of backward takes the memory of the gradients that it computes."""
         if (module, direction) in self.job.kernels:
-            self.tape.take(optimizer.born(self._gradients.get(module, ())) if optimizer else ())
+            self.tape.take(optimizer.born(self.job.gradients.get(module, ())) if optimizer else ())
             self.job.run(self.tape, module, direction)
 
     def hook(self) -> None:
@@ -202,8 +203,8 @@ class Engine:
     def _allreduce_and_copy(self, label: str, tensors: int, elements: int, dtype: str) -> None:
         """Flatten, cast, all-reduce, scale, and copy back (Z0-4)."""
         kept, sent = DTYPE_BYTES[dtype] * elements, DTYPE_BYTES[self.wire_dtype] * elements
-        takes = (("reduce buckets", float(kept)),) if tensors > 1 else ()
-        cast = (("reduce buckets", float(sent)),) if self.wire_dtype != dtype else ()
+        takes = ((TEMPORARIES, float(kept)),) if tensors > 1 else ()
+        cast = ((TEMPORARIES, float(sent)),) if self.wire_dtype != dtype else ()
         if takes:
             self.copy("flatten", 2 * kept, COMPUTE, label, takes=takes)
         if cast:
@@ -236,12 +237,3 @@ def small_buckets(names: Sequence[str], elements: Mapping[str, int], numel_per_b
 def bucket_label(names: Sequence[str]) -> str:
     """What a report calls the bucket that holds *names*."""
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-
-
-def _gradients_by_module(job: Job) -> dict[str, list[str]]:
-    """Names of the gradients that come out of each module's backward."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for mark in job.execution.backward:
-        if mark.kind == "gradient":
-            found[mark.name.rpartition(".")[0]].append(mark.name)
-    return dict(found)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from simulator.schedules.gradients import FreshGradients
 from simulator.schedules.job import DTYPE_BYTES, Job
 from simulator.schedules.program import Memory, Program
 from simulator.schedules.tape import COMPUTE
@@ -61,13 +62,20 @@ class ZeroOptimizer:
         self._bucket_elements = 0
         self._with_gradient: set[str] = set()
         self._in_flight: dict[str, float] = {}
+        # an average rank of stage 2 keeps an equal part of each
+        kept = (
+            DTYPE_BYTES[accumulated] / engine.group.size
+            if self._partition_gradients
+            else DTYPE_BYTES[self._buffer_dtype]
+        )
+        self._gradients = FreshGradients(self._elements, kept)
         self._buffers: Memory = ()
         self._ready_for_gradients = False
 
     def born(self, names: Sequence[str]) -> Memory:
-        """Whole gradients: stage 2 keeps no more than the own part, stage 1 keeps them all anyway."""
-        if not self._partition_gradients:
-            return ()
+        """Whole gradients: stage 1 keeps them, if need be in another type; stage 2 no more than the own part."""
+        if not (self._partition_gradients or self._use_grad_accum_attribute):
+            return self._gradients.born(names)
         element_bytes = DTYPE_BYTES[self._policy.dtype]
         new = {name: float(element_bytes * self._elements[name]) for name in names if name in self._elements}
         new = {name: size for name, size in new.items() if name not in self._in_flight}
@@ -87,7 +95,8 @@ class ZeroOptimizer:
         self._setup_buckets()
         if self._use_grad_accum_attribute:
             element_bytes = DTYPE_BYTES[policy.dtype] + DTYPE_BYTES[self._buffer_dtype]
-            self._engine.copy("cast", element_bytes * self._elements[name], COMPUTE, name)
+            traffic, takes = element_bytes * self._elements[name], self._gradients.born([name])
+            self._engine.copy("cast", traffic, COMPUTE, name, takes=takes, gives=self._dead([name]))
         if reduces:
             self._reduce_ready_partitions_and_remove_grads(name)
 
@@ -115,9 +124,10 @@ class ZeroOptimizer:
             if policy.dtype != "bf16" or checks or policy.gradient_clipping > 0 or offload:  # is_invalid_grad_norm
                 engine.read()
         if offload is None:
-            engine.launch(engine.job.optimizer, COMPUTE, "optimizer")
+            engine.job.update(engine.tape, self._gradients.freed())
         else:
             offload.step()
+            engine.tape.give(COMPUTE, self._gradients.freed())
         ranks = engine.group.size
         if ranks > 1:
             elements = self._partition.partition_numel * ranks
@@ -155,11 +165,13 @@ class ZeroOptimizer:
 
     def _reduce_ipg_grads(self, gives: Memory = ()) -> None:
         """Reduce the bucket and empty it."""
+        keeps = self._partition_gradients and self._reducer.offload is None  # else the host does
+        takes = self._gradients.born(self._bucket) if keeps else ()
         gives = self._dead(self._bucket) + gives
         if self._policy.contiguous_gradients:
-            self._reducer.average_tensor(self._bucket, self._bucket_elements, gives)
+            self._reducer.average_tensor(self._bucket, self._bucket_elements, takes, gives)
         else:
-            self._reducer.buffered_reduce_fallback(self._bucket, self._bucket_elements, gives)
+            self._reducer.buffered_reduce_fallback(self._bucket, self._bucket_elements, takes, gives)
         self._bucket, self._bucket_elements = [], 0
 
     def _dead(self, names: Sequence[str]) -> Memory:

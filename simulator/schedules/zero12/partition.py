@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from simulator.world.model.layer import Tensor
 
-__all__ = ["FlatPartition", "Slice", "flat_partition", "round_robin_reorder"]
+__all__ = ["NCCL_START_ALIGNMENT_FACTOR", "FlatPartition", "Slice", "flat_partition", "round_robin_reorder"]
 
 NCCL_START_ALIGNMENT_FACTOR: Final = 2  # source: stage_1_and_2.py, 4-byte alignment of what is sent
 PARAMETER_ALIGNMENT: Final = 16  # source: stage_1_and_2.py, bytes between starts of parameters that are padded

@@ -23,7 +23,7 @@ from simulator.laws.collectives.base import CollectiveKind
 from simulator.schedules.job import DTYPE_BYTES
 from simulator.schedules.program import Memory
 from simulator.schedules.tape import COMPUTE
-from simulator.schedules.zero12.engine import Engine, bucket_label, small_buckets
+from simulator.schedules.zero12.engine import TEMPORARIES, Engine, bucket_label, small_buckets
 from simulator.schedules.zero12.offload import CpuOffload
 from simulator.schedules.zero12.partition import FlatPartition, Slice
 
@@ -63,7 +63,7 @@ class Reducer:
             kept = ACCUMULATOR_BYTES if compact else self._kept
             self.offload = CpuOffload(engine, partition, self.stream, kept)
 
-    def average_tensor(self, names: Sequence[str], elements: int, gives: Memory) -> None:
+    def average_tensor(self, names: Sequence[str], elements: int, takes: Memory, gives: Memory) -> None:
         """Reduce a contiguous bucket, an empty one included (Z12-8), then keep what this rank owns."""
         if self._policy.overlap_comm:  # Z12-13
             tape = self._engine.tape
@@ -78,9 +78,9 @@ class Reducer:
                 self._allreduce_no_retain(owner, sizes, label)
         else:
             self._gradient_reduction_w_predivide(elements, label)
-        self._copy_out(names, elements, label, gives)
+        self._copy_out(names, elements, label, takes, gives)
 
-    def buffered_reduce_fallback(self, names: Sequence[str], elements: int, gives: Memory) -> None:
+    def buffered_reduce_fallback(self, names: Sequence[str], elements: int, takes: Memory, gives: Memory) -> None:
         """Reduce gradients that lie in no common buffer; an empty bucket does nothing at all."""
         if not names:
             return
@@ -89,7 +89,7 @@ class Reducer:
         self._engine.copy("scale", 2 * self._kept * elements, self.stream, label)
         self._allreduce_bucket("all_reduce", len(names), elements, label)
         traffic = (self._kept + self._sent) * elements
-        self._engine.copy("copy out", traffic, self.stream, label, gives=gives)
+        self._engine.copy("copy out", traffic, self.stream, label, takes=takes, gives=gives)
 
     def _slices_by_owner(self, names: Sequence[str]) -> Iterator[tuple[int | None, list[int]]]:
         """Sizes of slices that go together; those of an all-reduce belong to no owner.
@@ -129,11 +129,11 @@ class Reducer:
         kept, sent = self._kept * elements, self._sent * elements
         gives: Memory = ()
         if tensors > 1:
-            takes = (("reduce buckets", float(kept)),)
+            takes = ((TEMPORARIES, float(kept)),)
             self._engine.copy("flatten", 2 * kept, self.stream, label, takes=takes)
             gives += takes
         if self._casts:
-            takes = (("reduce buckets", float(sent)),)
+            takes = ((TEMPORARIES, float(sent)),)
             self._engine.copy("cast", kept + sent, self.stream, label, takes=takes)
             gives += takes
         self._engine.communicate(kind, elements, self._engine.wire_dtype, kind, self.stream, label, gives)
@@ -141,7 +141,7 @@ class Reducer:
     def _gradient_reduction_w_predivide(self, elements: int, label: str) -> None:
         """All-reduce the bucket where it lies."""
         kept, sent = self._kept * elements, self._sent * elements
-        takes = (("reduce buckets", float(sent)),) if self._casts else ()
+        takes = ((TEMPORARIES, float(sent)),) if self._casts else ()
         if self._casts:
             self._engine.copy("cast", kept + sent, self.stream, label, takes=takes)
         self._engine.communicate("all_reduce", elements, self._engine.wire_dtype, "all_reduce", self.stream, label)
@@ -149,7 +149,7 @@ class Reducer:
         if self._casts:
             self._engine.copy("cast", kept + sent, self.stream, label, gives=takes)
 
-    def _copy_out(self, names: Sequence[str], elements: int, label: str, gives: Memory) -> None:
+    def _copy_out(self, names: Sequence[str], elements: int, label: str, takes: Memory, gives: Memory) -> None:
         """Keep the own slices: copied back and then out of the bucket, or added to the fp32 partition.
 
         Each rank copies the whole of a parameter that it owns a part of (``copy_grads_in_partition``).
@@ -167,6 +167,6 @@ class Reducer:
             touched = sum(sum(item.elements for item in slices[name]) * len(slices[name]) for name in names)
             back = own * (self._sent + self._kept) if self._policy.reduce_scatter else 0.0
             traffic = back + 2 * self._kept * touched / self._ranks
-        self._engine.copy("copy out", traffic, self.stream, label, gives=gives)
+        self._engine.copy("copy out", traffic, self.stream, label, takes=takes, gives=gives)
         if self.offload is not None and self._engine.boundary:
             self.offload.send(own, own, label)

@@ -26,7 +26,9 @@ from simulator.world.mesh import Group
 __all__ = ["GATHERED", "Gatherer", "Handle"]
 
 GATHERED = "gathered weights"
-"""Item of memory."""
+FLAT = "all-gather buffers"
+QUANTIZED = "quantization buffers"
+"""Items of memory."""
 
 SCALE_BYTES = 4  # definition: fp32
 HALF_BYTES = 2  # source: CUDAQuantizer, which converts to fp16 first and hands fp16 back
@@ -154,17 +156,19 @@ class Gatherer:
         rank, whole = self._rank, self._whole(parameter)
         self._shares_to_device([parameter], COMPUTE)
         launch = rank.asynchronous if asynchronous else rank.blocking
-        parts = [(whole, rank.job.dtype, whole * rank.element_bytes)]
+        parts: list[tuple[int, str, Memory]] = [
+            (whole, rank.job.dtype, ((GATHERED, float(whole * rank.element_bytes)),))
+        ]
         copies: tuple[_Copy, ...] = ()
         if parameter.stored_quantized:
             scales = weight_groups(parameter.share) * rank.world.size
             wire = whole + scales * SCALE_BYTES
-            parts = [(whole, "u8", wire), (scales, "fp32", 0)]
+            parts = [(whole, "u8", ((QUANTIZED, float(wire)),)), (scales, "fp32", ())]
             copies = self._restored([parameter], whole, wire, parameter.name)
         events = []
         for elements, dtype, takes in parts:
             operation = rank.collective("all_gather", elements, dtype, rank.world, rank.gather_role)
-            events.append(launch(operation, COMPUTE, parameter.name, ((GATHERED, takes),)))
+            events.append(launch(operation, COMPUTE, parameter.name, takes))
         parameter.held = whole * rank.element_bytes
         return _Arrival(tuple(events), (parameter,), copies)
 
@@ -174,7 +178,7 @@ class Gatherer:
             return self._quantized([parameter], group)
         whole = self._whole(parameter)
         parameter.held = whole * self._rank.element_bytes
-        event = self._gather(whole, self._rank.job.dtype, group, parameter.name, parameter.held)
+        event = self._gather(whole, self._rank.job.dtype, group, parameter.name, ((GATHERED, parameter.held),))
         return _Arrival((event,), (parameter,))
 
     def _coalesced(self, parameters: Sequence[ShardedParameter], group: Group) -> _Arrival:
@@ -182,8 +186,9 @@ class Gatherer:
         label, size = label_of(item.name for item in parameters), self._rank.element_bytes
         whole = sum(self._whole(item) for item in parameters)
         self._copy_in("copy in", 2 * whole / group.size * size, label)
-        event = self._gather(whole, self._rank.job.dtype, group, label, whole * size)
-        return _Arrival((event,), tuple(parameters), self._copies_out(parameters, whole * size))
+        flat = ((FLAT, float(whole * size)),)
+        event = self._gather(whole, self._rank.job.dtype, group, label, flat)
+        return _Arrival((event,), tuple(parameters), self._copies_out(parameters, flat))
 
     def _all_reduced(self, parameters: Sequence[ShardedParameter]) -> _Arrival:
         """Gather by a sum over buffers that are zero but for the own share; parameters are views of it (Z3-25)."""
@@ -213,8 +218,8 @@ class Gatherer:
             self._copy_in("quantize", share * (self._conversion + HALF_BYTES + 1) + groups * SCALE_BYTES, label)
         scales = groups * group.size
         wire = whole + scales * SCALE_BYTES
-        payload = self._gather(whole, "u8", group, label, wire)
-        events = (payload, self._gather(scales, "fp32", group, label, 0.0))
+        payload = self._gather(whole, "u8", group, label, ((QUANTIZED, float(wire)),))
+        events = (payload, self._gather(scales, "fp32", group, label, ()))
         return _Arrival(events, tuple(parameters), self._restored(parameters, whole, wire, label))
 
     def _restored(
@@ -224,26 +229,26 @@ class Gatherer:
         rank = self._rank
         traffic = wire + whole * (HALF_BYTES + self._conversion)
         kernel = rank.copy_kernel("dequantize", traffic, rank.gather_role)
-        flat = whole * rank.element_bytes
+        size, sent = float(whole * rank.element_bytes), ((QUANTIZED, float(wire)),)
         if len(parameters) > 1:
-            first = _Copy(kernel, label, ((GATHERED, flat),), ((GATHERED, wire),))
-            return (first, *self._copies_out(parameters, flat))
-        parameters[0].held = flat
-        return (_Copy(kernel, label, ((GATHERED, flat),), ((GATHERED, wire),)),)
+            flat = ((FLAT, size),)
+            return (_Copy(kernel, label, flat, sent), *self._copies_out(parameters, flat))
+        parameters[0].held = size
+        return (_Copy(kernel, label, ((GATHERED, size),), sent),)
 
-    def _copies_out(self, parameters: Sequence[ShardedParameter], flat: float) -> tuple[_Copy, ...]:
+    def _copies_out(self, parameters: Sequence[ShardedParameter], flat: Memory) -> tuple[_Copy, ...]:
         """One concatenation per parameter; then the flat buffer is free (M-2)."""
         rank, copies = self._rank, []
         for parameter in parameters:
             parameter.held = parameter.elements * rank.element_bytes
             kernel = rank.copy_kernel("copy out", 2 * parameter.held, rank.gather_role)
-            gives = ((GATHERED, flat),) if parameter is parameters[-1] else ()
+            gives = flat if parameter is parameters[-1] else ()
             copies.append(_Copy(kernel, parameter.name, ((GATHERED, parameter.held),), gives))
         return tuple(copies)
 
-    def _gather(self, elements: int, dtype: str, group: Group, label: str, takes: float) -> Event:
+    def _gather(self, elements: int, dtype: str, group: Group, label: str, takes: Memory) -> Event:
         operation = self._rank.collective("all_gather", elements, dtype, group, self._rank.gather_role)
-        return self._rank.asynchronous(operation, self._stream, label, ((GATHERED, takes),) if takes else ())
+        return self._rank.asynchronous(operation, self._stream, label, takes)
 
     def _copy_in(self, kind: str, traffic: float, label: str) -> None:
         kernel = self._rank.copy_kernel(kind, traffic, self._rank.gather_role)

@@ -28,6 +28,8 @@ __all__ = ["BUCKETS", "GRADIENTS", "GradientReducer"]
 
 GRADIENTS: Final = "gradients in flight"
 BUCKETS: Final = "reduce buckets"
+TEMPORARIES: Final = "reduce temporaries"
+QUANTIZED: Final = "quantization buffers"
 """Items of memory."""
 
 MAX_PARAM_REDUCE_EVENTS: Final = 2  # source: stage3.py, max_param_reduce_events
@@ -133,14 +135,16 @@ class GradientReducer:
         """Z3-35: one reduce-scatter of the bucket, or four all-to-alls for each parameter (qgZ)."""
         label = label_of(item.name for item in bucket)
         separate = sum(item.elements for item in bucket if item not in self._in_buffer)
+        cast: Memory = ()
         if self._dtype != self._rank.job.dtype and separate:
-            self._copy("cast", separate * (self._rank.element_bytes + self._bytes), label)
+            cast = ((TEMPORARIES, float(separate * self._bytes)),)
+            self._copy("cast", separate * (self._rank.element_bytes + self._bytes), label, takes=cast)
         if self._quantizes:
             for parameter in bucket:
                 self._all_to_all_quant_reduce(parameter)
         else:
             self._reduce_scatter_coalesced(bucket)
-        self._partition_grads(bucket, label)
+        self._partition_grads(bucket, label, cast)
 
     def _reduce_scatter_coalesced(self, bucket: Sequence[ShardedParameter]) -> None:
         """Pad each parameter, lay shares out by rank, divide, reduce-scatter."""
@@ -149,11 +153,11 @@ class GradientReducer:
         size = float(whole * self._bytes)
         in_place = len(bucket) == 1 and bucket[0].elements % ranks == 0
         if not in_place:
-            self._copy("interleave", 2 * size, label, takes=((BUCKETS, size),))
+            self._copy("interleave", 2 * size, label, takes=((TEMPORARIES, size),))
         self._copy("average", 2 * size, label)
         self._send("reduce_scatter", whole, self._dtype, self._rank.world, label)
         if not in_place:
-            self._rank.tape.give(self._stream, ((BUCKETS, size),))
+            self._rank.tape.give(self._stream, ((TEMPORARIES, size),))
 
     def _all_to_all_quant_reduce(self, parameter: ShardedParameter) -> None:
         """ZP-16, ZP-17: int4 inside the host, summed and requantised, int4 between hosts."""
@@ -165,18 +169,22 @@ class GradientReducer:
         near = elements // 2, groups
         far = elements // (2 * self._local.size), groups // self._local.size
         near_bytes, far_bytes = (payload + scales * SCALE_BYTES for payload, scales in (near, far))
-        self._copy("quantize", elements * self._bytes + near_bytes, parameter.name)
-        self._hop(*near, self._local, parameter.name)
-        self._copy("reduce and quantize", near_bytes + far_bytes, parameter.name)
-        self._hop(*far, self._across, parameter.name)
         restored = 2 * far[0] * self._bytes
-        self._copy("dequantize and reduce", far_bytes + restored * (1 + 1 / self._across.size), parameter.name)
+        shared = restored * (1 + 1 / self._across.size)
+        # what is sent and what arrives at each hop, then what both hops left in full
+        buffers = [((QUANTIZED, float(size)),) for size in (2 * near_bytes, 2 * far_bytes, shared)]
+        self._copy("quantize", elements * self._bytes + near_bytes, parameter.name, takes=buffers[0])
+        self._hop(*near, self._local, parameter.name)
+        self._copy("reduce and quantize", near_bytes + far_bytes, parameter.name, takes=buffers[1])
+        self._hop(*far, self._across, parameter.name)
+        gives = buffers[0] + buffers[1] + buffers[2]  # variables of a loop over parameters
+        self._copy("dequantize and reduce", far_bytes + shared, parameter.name, takes=buffers[2], gives=gives)
 
     def _hop(self, payload: int, scales: int, group: Group, label: str) -> None:
         self._send("all_to_all", payload, "u8", group, label)
         self._send("all_to_all", scales, "fp32", group, label)
 
-    def _partition_grads(self, bucket: Sequence[ShardedParameter], label: str) -> None:
+    def _partition_grads(self, bucket: Sequence[ShardedParameter], label: str, buffers: Memory = ()) -> None:
         """Copy or add the own shares to the gradients that are kept (Z3-39)."""
         if self._on_host is not None:
             boundary = self._rank.tape.micro_batch == self._rank.job.micro_batches - 1
@@ -186,7 +194,8 @@ class GradientReducer:
             return
         share = sum(item.share for item in bucket)
         touched = self._bytes + self._kept_bytes * (2 if self._accumulates else 1)
-        self._copy("accumulate" if self._accumulates else "keep", share * touched, label, gives=_gradients(bucket))
+        kind = "accumulate" if self._accumulates else "keep"
+        self._copy(kind, share * touched, label, gives=_gradients(bucket) + buffers)
 
     def _send(self, kind: CollectiveKind, elements: int, dtype: str, group: Group, label: str) -> None:
         """Launch a collective on the reduction stream itself (O-6)."""

@@ -191,7 +191,7 @@ class Stage3:
                 rank.read()  # complete_grad_norm_calculation_for_cpu_offload() ends with .cpu()
         rank.read()  # is_invalid_grad_norm()
         if self._on_host is None:
-            rank.tape.launch(self.job.optimizer, COMPUTE, label="optimizer")
+            self.job.update(rank.tape)
         else:
             self._on_host.update()
         self._gatherer.regather(self.parameters.persistent)

@@ -7,7 +7,13 @@ function, and the queries, keys and values:
     streams x h + 2 q + 2 v + 2 f        (4 f where the activation is gated)
 
 with *streams* the arrays of width h: 4 where attention and feed-forward follow each other, each with its norm; 2 where
-they run in parallel behind one norm, 3 behind two.  Attention is fused, so that no s x s matrix is kept.
+they run in parallel behind one norm, 3 behind two.  Attention is fused, so that no s x s matrix is kept; its
+log-sum-exp, 4 B per head and token, is below a thousandth of the rest and left out.
+
+A LayerNorm keeps its input and its output.  An RMS norm written in Python, as those of the Llama families are, works
+in fp32: in 16 bits it keeps its input in fp32 (two arrays), what it made of that before the weight, and its output;
+in fp32 its input is the residual itself, three arrays in all.  One fused into a kernel keeps as little as LayerNorm.
+(Counted with ``torch.autograd.graph.saved_tensors_hooks``, torch 2.13.)
 """
 
 from __future__ import annotations
@@ -51,6 +57,7 @@ __all__ = [
     "matrix",
     "plain_feed_forward",
     "require_positions",
+    "rms_arrays",
     "stack",
     "unit",
 ]
@@ -82,9 +89,19 @@ class Sizes:
     """Tokens that attention looks back; None for all."""
 
     @property
+    def rms(self) -> int:
+        """Arrays of its width that an RMS norm keeps."""
+        return rms_arrays(self.element_bytes)
+
+    @property
     def reach(self) -> int:
         """Tokens that the last token of a sequence attends to."""
         return min(self.window or self.sequence_length, self.sequence_length)
+
+
+def rms_arrays(element_bytes: int) -> int:
+    """Arrays of its width that an RMS norm in Python keeps."""
+    return 3 if element_bytes == FP32 else 4
 
 
 def head_size(hidden: int, heads: int, key: str = "num_attention_heads") -> int:
@@ -245,7 +262,7 @@ def head(
     """The product with the vocabulary, ``shape[0]`` words, and the loss; *tied* is the table it shares."""
     module = linear(name, shape, element_bytes, bias=shape[0] if bias else 0, tied=tied)
     forward, backward = loss(shape[0], element_bytes)
-    return replace(module, forward=module.forward + forward, backward=module.backward + backward)
+    return replace(module, forward=module.forward + forward, backward=module.backward + backward, logits=shape[0])
 
 
 def language_model(
@@ -272,8 +289,8 @@ def decoder_layers(
     first: Sequence[Module], blocks: Sequence[Block], last: Sequence[Module], sizes: Sizes
 ) -> tuple[Layer, ...]:
     """Return the layers: tables, *blocks*, norm and head."""
-    width, hidden, weight = sizes.element_bytes, sizes.hidden, last[-1].parameters[0]
-    tied = weight in first[0].parameters
+    width, hidden, tied = sizes.element_bytes, sizes.hidden, last[-1].parameters[0] in first[0].parameters
+    normed = width * hidden * (sizes.rms if "RMSNorm" in last[0].kind else 2)
     begin = Block(
         name=first[0].name.rpartition(".")[2],
         modules=tuple(first),
@@ -285,8 +302,8 @@ def decoder_layers(
     end = Block(
         name=last[-1].name,
         modules=tuple(last),
-        input_bytes=2.0 * width * hidden,
-        activation_bytes=2.0 * width * hidden + (width + FP32) * weight.shape[0],
+        input_bytes=float(normed),
+        activation_bytes=float(normed),
         checkpointed=False,
     )
     return layers_of((begin, *blocks, end))

@@ -31,7 +31,7 @@ __all__ = ["Block", "element_wise", "embedding", "is_python", "layers_of", "line
 
 PYTHON_NORM = (10.0, 22.0)
 """Elements that an RMS norm in Python moves, forward and backward."""
-FP32 = 4  # definition: bytes; the loss is computed on a copy of the logits in full precision
+FP32 = 4  # definition: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Block:
     input_bytes: float
     """Kept by full checkpointing, per token [B]."""
     activation_bytes: float
-    """Kept without, per token [B]."""
+    """Kept without, per token, beside what the loss keeps [B]."""
     attention_flop: float = 0.0
     """Forward and backward FLOP of attention per token as MFU counts them."""
     checkpointed: bool = True
@@ -193,6 +193,7 @@ def _layer(block: Block, taken: set[str]) -> Layer:
         model_flop=(6.0 * elements if block.looks_up else 3.0 * matrix) + block.attention_flop,
         input_bytes=block.input_bytes,
         activation_bytes=block.activation_bytes,
+        logits=sum(module.logits for module in below),
         checkpointed=block.checkpointed,
     )
 

@@ -80,7 +80,9 @@ class Layer:
     input_bytes: float
     """What full activation checkpointing keeps, per token [B]."""
     activation_bytes: float
-    """What backward needs when nothing is recomputed, per token, the input included [B]."""
+    """What backward needs when nothing is recomputed, per token, the input included and the loss left out [B]."""
+    logits: int = 0
+    """Words that the loss is computed over; 0 for a layer without loss."""
     checkpointed: bool = True
     """Whether activation checkpointing applies; not to embedding and head."""
     forward_time: float | None = None

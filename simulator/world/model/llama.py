@@ -169,9 +169,10 @@ def llama_like(config: LlamaConfig, style: Style, layers: Sequence[Sizes]) -> Bu
 
 def _kept(sizes: Sizes, style: Style) -> int:
     """Elements per token that backward needs."""
-    # a fifth array of the width stands for what RMS norms keep beside their inputs
-    more = (2 * sizes.hidden if style.output_norms else 0) + (sizes.query + sizes.key_value if style.head_norms else 0)
-    return kept(sizes, streams=5, gated=True) + more
+    # what a norm returns is kept where a linear module reads it, so not behind a block's half or of heads
+    behind = 2 * sizes.hidden if style.output_norms else 0
+    heads = sizes.query + sizes.key_value if style.head_norms else 0
+    return kept(sizes, streams=2 * sizes.rms, gated=True) + (sizes.rms - 1) * (behind + heads)
 
 
 def llama_trunk(vocabulary: int, style: Style, sizes: Sizes, units: Sequence[Block]) -> Built:

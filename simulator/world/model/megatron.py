@@ -81,8 +81,8 @@ def megatron(config: MegatronConfig, sequence_length: int, element_bytes: int) -
     top = head((vocabulary, hidden), element_bytes, table, name="output_layer")
     parts = (enter, decoder, top)
     root = Module(name="", kind="GPTModel", children=parts, calls=parts)
-    rms, gated = config.normalization == "RMSNorm", config.swiglu
-    elements = kept(sizes, streams=5 if rms else 4, gated=gated)
+    gated = config.swiglu
+    elements = kept(sizes, gated=gated)
     return root, decoder_layers(first, [unit(block, sizes, elements) for block in blocks], (last, top), sizes)
 
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import InputError
-from simulator.world.model.assembly import Built
-from simulator.world.model.decoder import FP32, Block, layers_of, loss
+from simulator.world.model.assembly import Built, rms_arrays
+from simulator.world.model.decoder import Block, layers_of, loss
 from simulator.world.model.layer import Layer, Tensor, Work
 from simulator.world.model.module import Module
 
@@ -189,7 +189,8 @@ def _module(real: Any, name: str, trace: _Trace, tensors: Mapping[int, Tensor], 
         normalises="Norm" in type(real).__name__,
     )
     forward, backward = _work(module, trace, width)
-    return replace(module, forward=forward, backward=backward)
+    logits = module.parameters[0].shape[0] if name == trace.head else 0
+    return replace(module, forward=forward, backward=backward, logits=logits)
 
 
 def _work(module: Module, trace: _Trace, width: int) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
@@ -226,6 +227,7 @@ def _layers(root: Module, trace: _Trace, width: int) -> tuple[Layer, ...]:
     tables = [module.parameters[0] for module in root.walk() if module.takes_numbers]
     hidden, head = max(table.shape[1] for table in tables), last[-1].parameters[0]
     tied = head in tables
+    normed = width * hidden * (rms_arrays(width) if any("RMSNorm" in item.kind for item in last) else 2)
     begin = Block(
         name=first[0].name.rpartition(".")[2],
         modules=tuple(first),
@@ -237,8 +239,8 @@ def _layers(root: Module, trace: _Trace, width: int) -> tuple[Layer, ...]:
     end = Block(
         name=trace.head,
         modules=tuple(last),
-        input_bytes=2.0 * width * hidden,
-        activation_bytes=2.0 * width * hidden + (width + FP32) * head.shape[0],
+        input_bytes=float(normed),
+        activation_bytes=float(normed),
         checkpointed=False,
     )
     inside = steps[places[0] : places[-1] + 1]
@@ -267,6 +269,9 @@ def _block(module: Module, trace: _Trace, hidden: int, width: int) -> Block:
     leaves = [item for item in module.walk() if not item.children and "Dropout" not in item.kind]
     elements = sum(trace.per_token(leaf.name) for leaf in leaves)
     elements += sum(trace.read[leaf.name] / trace.tokens for leaf in leaves if leaf.parameters and not leaf.normalises)
+    # an RMS norm keeps more than the input and the output of other norms
+    more = rms_arrays(width) - 2
+    elements += more * sum(trace.per_token(leaf.name) for leaf in leaves if "RMSNorm" in leaf.kind)
     scores = sum(work.flop for item in module.walk() for work in item.forward if work.kind == "attention")
     return Block(
         name=".".join(module.name.split(".")[-2:]),

@@ -39,6 +39,8 @@ class Module:
     """Its inputs are token or position numbers, which have no gradient."""
     has_gradient: bool = True
     """False where nothing that it returns needs a gradient: backward never visits it."""
+    logits: int = 0
+    """Words that it scores for the loss, which follows; 0 for all but a head."""
     normalises: bool = False
     """Autograd gives a norm's gradients in order of registration, those of other modules the other way round."""
 

@@ -162,8 +162,7 @@ def _tensors(name: str, hidden: int, experts: Experts) -> tuple[Tensor, ...]:
 
 def kept_sparse(sizes: Sizes, experts: Experts) -> int:
     """Elements per token that backward of a block with *experts* for its feed-forward needs."""
-    # a fifth array of the width stands for what RMS norms keep beside their inputs, as in Llama
-    outside = kept(replace(sizes, wide=0), streams=5)
+    outside = kept(replace(sizes, wide=0), streams=2 * sizes.rms)
     return outside + experts.chosen * (2 * sizes.hidden + 4 * experts.wide) + experts.count
 
 

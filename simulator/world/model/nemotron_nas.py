@@ -121,8 +121,7 @@ def _unit(config: NemotronNasConfig, index: int, sizes: Sizes, style: Style) -> 
 
 def _kept(sizes: Sizes, halves: int) -> int:
     """Elements per token that backward needs: a Llama block's, less those of the half that is missing."""
-    streams = 5 if halves == 2 else 2 * halves
-    return streams * sizes.hidden + 2 * sizes.query + 2 * sizes.key_value + 4 * sizes.wide
+    return halves * sizes.rms * sizes.hidden + 2 * sizes.query + 2 * sizes.key_value + 4 * sizes.wide
 
 
 def _norm(name: str, sizes: Sizes) -> Module:

@@ -22,7 +22,7 @@ def phi3(config: LlamaConfig, sequence_length: int, element_bytes: int) -> Built
     """Return the module tree and the layers: embedding, blocks, head."""
     layers = llama_layers(config, sequence_length, element_bytes, slides=lambda _: True)
     units = [
-        unit(_block(f"model.layers.{index}", sizes), sizes, kept(sizes, streams=5, gated=True))
+        unit(_block(f"model.layers.{index}", sizes), sizes, kept(sizes, streams=2 * sizes.rms, gated=True))
         for index, sizes in enumerate(layers)
     ]
     style = Style(prefix="Phi3", tied=bool(config.tie_word_embeddings))

@@ -63,7 +63,7 @@ def qwen(config: QwenConfig, sequence_length: int, element_bytes: int) -> Built:
         calls=(embed, rotary, drop, *blocks, last),
     )
     top = head((vocabulary, hidden), element_bytes, table if config.tie_word_embeddings else None)
-    units = [unit(block, sizes, kept(sizes, streams=5, gated=True)) for block in blocks]
+    units = [unit(block, sizes, kept(sizes, streams=2 * sizes.rms, gated=True)) for block in blocks]
     return language_model("QWenLMHeadModel", trunk, (embed,), units, (last, top), sizes)
 
 

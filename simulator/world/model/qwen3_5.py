@@ -161,11 +161,12 @@ def _unit(text: TextConfig, name: str, kind: str, sizes: Sizes) -> Block:
     if kind == "full_attention":
         attended = _gated_attention(text, f"{name}.self_attn", sizes, style)
         # heads in front of their norms, the gate and what it leaves
-        elements = kept(sizes, streams=5, gated=True) + 3 * sizes.query + sizes.key_value
+        more = (sizes.rms + 1) * sizes.query + (sizes.rms - 1) * sizes.key_value
+        elements = kept(sizes, streams=2 * sizes.rms, gated=True) + more
         return unit(decoder_block(name, PREFIX, attended, fed, sizes), sizes, elements)
     module = decoder_block(name, PREFIX, _delta_net(text, f"{name}.linear_attn", sizes), fed, sizes)
     inside = 2 * text.channels + 3 * text.values + 2 * text.linear_num_value_heads
-    elements = 5 * sizes.hidden + 4 * sizes.wide + inside
+    elements = 2 * sizes.rms * sizes.hidden + 4 * sizes.wide + inside
     return replace(unit(module, sizes, elements), attention_flop=text.scan.model_flop)
 
 

@@ -67,7 +67,8 @@ def qwen3_moe(config: LlamaConfig, own: Qwen3MoeConfig, sequence_length: int, el
         if own.is_sparse(index):
             fed, elements = _mixture(f"{name}.mlp", sizes, experts), kept_sparse(sizes, experts)
         else:
-            fed, elements = gated_feed_forward(f"{name}.mlp", sizes, style), kept(sizes, streams=5, gated=True)
+            fed = gated_feed_forward(f"{name}.mlp", sizes, style)
+            elements = kept(sizes, streams=2 * sizes.rms, gated=True)
         return unit(decoder_block(name, style.prefix, attended, fed, sizes), sizes, elements + normed)
 
     units = [block(index, sizes) for index, sizes in enumerate(layers)]

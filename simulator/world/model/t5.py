@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from simulator.world.document import Section
 from simulator.world.model.assembly import Built, Sizes, attention, head, matrix, stack, unit
-from simulator.world.model.decoder import FP32, Block, element_wise, embedding, layers_of, norm
+from simulator.world.model.decoder import Block, element_wise, embedding, layers_of, norm
 from simulator.world.model.encoder import attends
 from simulator.world.model.family import Reader, family
 from simulator.world.model.layer import Tensor
@@ -76,19 +76,19 @@ def t5(config: T5Config, sequence_length: int, element_bytes: int) -> Built:
 
 def _units(config: T5Config, parts: tuple[Module, ...], sizes: Sizes) -> list[Block]:
     words, encoder, decoder, top = parts
-    hidden, width, vocabulary = sizes.hidden, sizes.element_bytes, config.vocab_size
+    hidden, width = sizes.hidden, sizes.element_bytes
 
-    def outside(name: str, modules: tuple[Module, ...], arrays: int, more: int = 0) -> Block:
+    def outside(name: str, modules: tuple[Module, ...], arrays: int) -> Block:
         """A unit that activation checkpointing leaves alone; it keeps *arrays* of the width."""
         size = float(arrays * hidden * width)
-        return Block(name=name, modules=modules, input_bytes=size, activation_bytes=size + more, checkpointed=False)
+        return Block(name=name, modules=modules, input_bytes=size, activation_bytes=size, checkpointed=False)
 
     def blocks(half: Module) -> list[Block]:
         return [_unit(config, block, sizes) for block in half.children[1].children]
 
     first = replace(outside("shared", (words,), 0), looks_up=not config.tie_word_embeddings)
     between = outside("decoder.embed_tokens", (encoder.children[2], decoder.children[0]), 1)
-    last = outside("lm_head", (decoder.children[2], top), 2, more=(width + FP32) * vocabulary)
+    last = outside("lm_head", (decoder.children[2], top), 2)
     return [first, *blocks(encoder), between, *blocks(decoder), last]
 
 
