@@ -145,7 +145,8 @@ def _peak(part: Accelerator, precision: str, key: str) -> Number:
 def activation_bytes(layer: Layer, compute: Compute) -> float:
     """What backward of *layer* needs when nothing is computed again, per token [B]."""
     scores = sum(work.scores for work in layer.forward) if compute.attention == "naive" else 0.0
-    return layer.activation_bytes + SCORE_BYTES * scores
+    less = 0.0 if compute.element_wise == "python" else layer.python_bytes
+    return layer.activation_bytes - less + SCORE_BYTES * scores
 
 
 def kernel_time(kernel: Kernel, at: Rates) -> Spent:

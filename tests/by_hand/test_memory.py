@@ -95,6 +95,7 @@ def test_a_block_keeps_what_backward_reads(scenario, precision, arrays):
     """Of 64 wide and 128 inside: *arrays* by RMS norms, queries, keys, values and output, four of the wide ones."""
     found = scenario(model={"config": LLAMA, "sequence_length": 8}, training={"micro_batch": 1, "precision": precision})
     each = 2 if precision == "bf16" else 4
+    assert found.model.layers[1].python_bytes == each * (arrays - 4) * 64  # two kernels keep their inputs and outputs
     assert found.model.layers[1].activation_bytes == each * (arrays * 64 + 4 * 64 + 4 * 128)
 
 

@@ -147,11 +147,13 @@ def test_the_norm_is_summed_in_the_zero1_group_and_read():
 
 
 def test_buckets_and_fp32_gradients_are_given_back():
-    """A bucket of one gradient needs no buffer; the largest owner has 12 MB of gradients in fp32."""
+    """Gradients of c, b and a live until the update; a bucket needs a buffer, the largest owner 12 MB of fp32."""
     (program,) = steps(job(T3))
     taken = [item for launch in program.launches for item in launch.takes]
     given = [item for launch in program.launches for item in launch.gives]
-    assert taken == given == [("reduce buckets", 10e6), ("optimizer temporaries", 12e6)]
+    buffers = [("reduce buckets", 10e6), ("optimizer temporaries", 12e6)]
+    assert taken == [("gradients", 6e6), ("gradients", 4e6), ("gradients", 2e6), *buffers]
+    assert given == [*buffers, ("gradients", 12e6)]
 
 
 def test_a_parameter_without_gradient_is_refused():

@@ -232,11 +232,14 @@ def kept(sizes: Sizes, *, streams: int = 4, gated: bool = False) -> int:
 
 def unit(module: Module, sizes: Sizes, elements: int) -> Block:
     """Return the block *module*, whose backward needs *elements* per token."""
+    across = (item for item in module.walk() if item.normalises and item.parameters[0].elements == sizes.hidden)
+    norms = sum(is_python(item.kind) for item in across)
     return Block(
         name=".".join(module.name.split(".")[-2:]),
         modules=(module,),
         input_bytes=float(sizes.element_bytes * sizes.hidden),
         activation_bytes=float(sizes.element_bytes * elements),
+        python_bytes=float(sizes.element_bytes * norms * (sizes.rms - 2) * sizes.hidden),
         attention_flop=3 * 4.0 * sizes.reach * sizes.query,
     )
 

@@ -45,6 +45,8 @@ class Block:
     """Kept by full checkpointing, per token [B]."""
     activation_bytes: float
     """Kept without, per token, beside what the loss keeps [B]."""
+    python_bytes: float = 0.0
+    """The part of these that norms in Python keep, and norms of one kernel do not [B]."""
     attention_flop: float = 0.0
     """Forward and backward FLOP of attention per token as MFU counts them."""
     checkpointed: bool = True
@@ -193,6 +195,7 @@ def _layer(block: Block, taken: set[str]) -> Layer:
         model_flop=(6.0 * elements if block.looks_up else 3.0 * matrix) + block.attention_flop,
         input_bytes=block.input_bytes,
         activation_bytes=block.activation_bytes,
+        python_bytes=block.python_bytes,
         logits=sum(module.logits for module in below),
         checkpointed=block.checkpointed,
     )

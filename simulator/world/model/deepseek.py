@@ -99,7 +99,7 @@ def _unit(config: DeepseekV3Config, name: str, index: int, sizes: Sizes, style: 
     shared = wide * config.n_shared_experts
     attention = 2 * config.query + 2 * config.value + config.narrow
     if index < config.first_k_dense_replace:
-        fed, elements = gated_feed_forward(f"{name}.mlp", sizes, style), 5 * sizes.hidden + 4 * sizes.wide
+        fed, elements = gated_feed_forward(f"{name}.mlp", sizes, style), 2 * sizes.rms * sizes.hidden + 4 * sizes.wide
     else:
         fed = _mixture(f"{name}.mlp", replace(sizes, wide=shared), experts, style)
         elements = kept_sparse(replace(sizes, query=0, key_value=0), experts) + 4 * shared

@@ -74,7 +74,7 @@ def internlm(config: InternLMConfig, sequence_length: int, element_bytes: int) -
         children=(embed, stack("blocks", blocks), last, top),
         calls=(embed, *blocks, last, top),
     )
-    units = [unit(block, sizes, kept(sizes, streams=5, gated=True)) for block in blocks]
+    units = [unit(block, sizes, kept(sizes, streams=2 * sizes.rms, gated=True)) for block in blocks]
     return root, decoder_layers((embed,), units, (last, top), sizes)
 
 

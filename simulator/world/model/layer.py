@@ -81,6 +81,8 @@ class Layer:
     """What full activation checkpointing keeps, per token [B]."""
     activation_bytes: float
     """What backward needs when nothing is recomputed, per token, the input included and the loss left out [B]."""
+    python_bytes: float = 0.0
+    """The part of these that norms in Python keep, and norms of one kernel do not [B]."""
     logits: int = 0
     """Words that the loss is computed over; 0 for a layer without loss."""
     checkpointed: bool = True

@@ -100,7 +100,7 @@ def with_activations(model: Model, measured: Iterable[MeasuredLayers], tokens: i
         if row.activations < layer.input_bytes * tokens:
             remedy = "give all that backward needs"
             raise row.error(f"less than the input of {layer.name}", "activations", row.activations, remedy)
-        changed[layer.name] = replace(layer, activation_bytes=row.activations / tokens)
+        changed[layer.name] = replace(layer, activation_bytes=row.activations / tokens, python_bytes=0.0)
     return replace(model, layers=tuple(changed.get(layer.name, layer) for layer in model.layers))
 
 

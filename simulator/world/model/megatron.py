@@ -81,8 +81,8 @@ def megatron(config: MegatronConfig, sequence_length: int, element_bytes: int) -
     top = head((vocabulary, hidden), element_bytes, table, name="output_layer")
     parts = (enter, decoder, top)
     root = Module(name="", kind="GPTModel", children=parts, calls=parts)
-    gated = config.swiglu
-    elements = kept(sizes, gated=gated)
+    streams = 2 * sizes.rms if config.normalization == "RMSNorm" else 4
+    elements = kept(sizes, streams=streams, gated=config.swiglu)
     return root, decoder_layers(first, [unit(block, sizes, elements) for block in blocks], (last, top), sizes)
 
 

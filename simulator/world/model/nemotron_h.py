@@ -150,7 +150,7 @@ def _unit(config: NemotronHConfig, name: str, letter: str, sizes: Sizes) -> Bloc
         inner, elements = _feed_forward(config, mixer, sizes), 2 * sizes.wide
     before = norm(f"{name}.norm", "NemotronHRMSNorm", sizes.hidden, sizes.element_bytes, bias=False)
     module = Module(name=name, kind="NemotronHBlock", children=(before, inner), calls=(before, inner))
-    return replace(unit(module, sizes, 2 * sizes.hidden + elements), attention_flop=flop)
+    return replace(unit(module, sizes, sizes.rms * sizes.hidden + elements), attention_flop=flop)
 
 
 def _attention(config: NemotronHConfig, name: str, sizes: Sizes) -> Module:

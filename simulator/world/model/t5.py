@@ -95,8 +95,8 @@ def _units(config: T5Config, parts: tuple[Module, ...], sizes: Sizes) -> list[Bl
 def _unit(config: T5Config, block: Module, sizes: Sizes) -> Block:
     """A block, with inputs of norms and matrices, activation functions and attention as what backward needs."""
     attentions = len(block.children[0].children) - 1
-    per_attention = 2 * sizes.hidden + 2 * sizes.query + 2 * sizes.key_value
-    elements = attentions * per_attention + 2 * sizes.hidden + (4 if config.is_gated else 2) * sizes.wide
+    per_attention = sizes.rms * sizes.hidden + 2 * sizes.query + 2 * sizes.key_value
+    elements = attentions * per_attention + sizes.rms * sizes.hidden + (4 if config.is_gated else 2) * sizes.wide
     flop = attentions * 3 * 4.0 * sizes.sequence_length * sizes.query
     return replace(unit(block, sizes, elements), name=block.name, attention_flop=flop)
 
