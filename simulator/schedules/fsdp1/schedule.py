@@ -47,7 +47,6 @@ def _step(state: Fsdp1) -> Program:
     state.tape.phase = "step"
     if policy.cpu_offload:
         state.tape.work(job.cpu_update(fused=policy.fused_optimizer))
-        state.tape.give(COMPUTE, state.reduction.freed())
     else:
         job.update(state.tape, state.reduction.freed())
     if policy.evaluates:
@@ -101,5 +100,6 @@ def _end(state: Fsdp1) -> Program:
     for stream in (PRE_UNSHARD, UNSHARD, POST_BACKWARD, *([ALL_REDUCE] if state.strategy in HYBRID else [])):
         tape.wait(COMPUTE, tape.record(stream))
     kept = [item for handle in state.all_handles if handle.is_unsharded for item in handle.unsharded]
-    tape.launch(END, COMPUTE, label="end of step", gives=tuple(kept))
+    # an update on the host has left the gradients on the device until here
+    tape.launch(END, COMPUTE, label="end of step", gives=tuple(kept) + state.reduction.freed())
     return tape.program()
