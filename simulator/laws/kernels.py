@@ -113,9 +113,10 @@ def rates(accelerator: Accelerator, compute: Compute) -> Rates:
     part, peak = accelerator, _peak(accelerator, compute.precision, "training.precision")
     moving = (compute.element_wise == "compiled" and part.fused_efficiency) or part.memory_efficiency
     memory = (part.memory_bandwidth, moving)
+    attention = _attention(part, compute)
     flop = {
         "matrix": peak.value * part.matrix_efficiency.value,
-        "attention": peak.value * part.attention_efficiency.value,
+        "attention": peak.value * attention.value,
     }
     if compute.matrix_precision is not None:
         narrow = _peak(part, compute.matrix_precision, "compute.matrix_precision")
@@ -126,7 +127,7 @@ def rates(accelerator: Accelerator, compute: Compute) -> Rates:
         quantize=part.memory_bandwidth.value * (part.quantize_efficiency or part.memory_efficiency).value,
         numbers={
             "matrix": (peak, part.matrix_efficiency, *memory),
-            "attention": (peak, part.attention_efficiency),
+            "attention": (peak, attention),
             "memory": memory,
         },
         multiprocessors=part.multiprocessors.value,
@@ -134,6 +135,15 @@ def rates(accelerator: Accelerator, compute: Compute) -> Rates:
         element_wise=compute.element_wise,
         scores=compute.attention == "naive",
     )
+
+
+def _attention(part: Accelerator, compute: Compute) -> Number:
+    if compute.attention != "flash3":
+        return part.attention_efficiency
+    if part.flash3_efficiency is None:
+        runs = ("flash", "sdpa", "naive")
+        raise UnknownNameError(f"attention on {part.name}", "flash3", runs, key="compute.attention")
+    return part.flash3_efficiency
 
 
 def _peak(part: Accelerator, precision: str, key: str) -> Number:

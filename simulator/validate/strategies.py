@@ -12,7 +12,7 @@ from typing import Any
 from simulator.errors import InputError
 from simulator.world.measurements.training import Run
 
-__all__ = ["is_narrow", "variant_of"]
+__all__ = ["is_megatron", "is_narrow", "variant_of"]
 
 NOT_MODELLED = (
     (r"infinity|nvme", "drives that are not stated"),
@@ -24,8 +24,8 @@ NOT_MODELLED = (
 )
 """Words that name what no schedule does."""
 
-SERIAL = 2022
-"""Steps of DeepSpeed up to this year took what compute and communication take one after the other."""
+SERIAL = {"overlap_comm": False, "stage3_prefetch_bucket_size": 0}
+"""Steps of DeepSpeed with Megatron took what compute and communication take one after the other."""
 
 LARGE_FP32 = 128
 """From so many H100 on llm-foundry's rows are of Composer 0.16.4 and later, which reduces gradients in fp32."""
@@ -61,13 +61,6 @@ def variant_of(run: Run) -> dict[str, Any]:
     raise InputError("strategy not stated" if not run.strategy else f"a strategy that is not modelled: {run.strategy}")
 
 
-def _year(run: Run) -> int:
-    """When the run was published, as the names of a post or a preprint say; late where they do not."""
-    said = f"{run.source} {run.section}"
-    post, preprint = re.search(r"\b(20[12]\d)-\d\d-\d\d", said), re.search(r"arXiv (\d\d)\d\d\.\d", said)
-    return int(post[1]) if post else 2000 + int(preprint[1]) if preprint else 9999
-
-
 def _internevo(said: str) -> dict[str, Any]:
     """Of its optimizer: whole parameters, divided among the group that the row names, else among all ranks.
 
@@ -80,6 +73,11 @@ def _internevo(said: str) -> dict[str, Any]:
         "overlap_sync_param": False,
         "fused": False,
     }
+
+
+def is_megatron(run: Run) -> bool:
+    """Whether DeepSpeed was driven by Megatron: its authors' GPTs, and those that Megatron's own compared with it."""
+    return "deepspeed" in f"{run.source} {run.strategy}".lower() and "gpt" in run.model.lower()
 
 
 def is_narrow(run: Run) -> bool:
@@ -106,8 +104,8 @@ def _fsdp1(run: Run, said: str) -> dict[str, Any]:
 
 def _deepspeed(run: Run, stage: str, said: str) -> dict[str, Any]:
     zero: dict[str, Any] = {"stage": 3 if stage == "++" else int(stage), "overlap_comm": True}
-    if _year(run) <= SERIAL:
-        zero |= {"overlap_comm": False, "stage3_prefetch_bucket_size": 0}
+    if is_megatron(run):
+        zero |= SERIAL
     if run.bucket is not None:
         zero["reduce_bucket_size"] = run.bucket
     if "++" in said:

@@ -12,6 +12,7 @@ Where two runs are compared ("ZeRO++ vs ZeRO-3"), both are simulated.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -22,7 +23,7 @@ from simulator.errors import InputError
 from simulator.explore import run_variant
 from simulator.readings.report import Result
 from simulator.validate.metrics import METRICS
-from simulator.validate.strategies import is_narrow, variant_of
+from simulator.validate.strategies import is_megatron, is_narrow, variant_of
 from simulator.validate.summary import Unmapped, Verdict
 from simulator.validate.systems import Place, place
 from simulator.validate.unstated import completed
@@ -121,7 +122,7 @@ def _content(run: Run, found: Place) -> dict[str, Any]:
             "fused_loss": _compiles_loss(run),
             "precision": "fp16" if "fp16" in run.precision or "V100" in run.gpu else "bf16",
         },
-        "topology": _topology(found, run.cards),
+        "topology": _topology(found, run),
         "compute": {"stack": STACK, "element_wise": _element_wise(run), **_narrow(run), **_attention(run)},
         "variants": [variant],
     }
@@ -142,12 +143,7 @@ def _element_wise(run: Run) -> str:
     said = run.strategy.lower()
     if "compile" in said and "no compile" not in said:
         return "compiled"
-    return "kernels" if "InternEvo" in run.source or _is_megatron(run) else "python"
-
-
-def _is_megatron(run: Run) -> bool:
-    """Whether DeepSpeed's authors ran it, who use Megatron's GPT."""
-    return "deepspeed" in run.source.lower() and "gpt" in run.model.lower()
+    return "kernels" if "InternEvo" in run.source or is_megatron(run) else "python"
 
 
 def _narrow(run: Run) -> dict[str, Any]:
@@ -155,8 +151,11 @@ def _narrow(run: Run) -> dict[str, Any]:
 
 
 def _attention(run: Run) -> dict[str, Any]:
-    """FlashAttention does not run on Volta."""
-    return {"attention": "naive"} if "V100" in run.gpu else {}
+    """FlashAttention does not run on Volta; of all sources only the Open Book names a later one than the second."""
+    if "V100" in run.gpu:
+        return {"attention": "naive"}
+    is_newest = "ml-engineering" in run.source and re.search("H200|B200", run.gpu)
+    return {"attention": "flash3"} if is_newest else {}
 
 
 def _compiles_loss(run: Run) -> bool:
@@ -173,11 +172,11 @@ def _place(run: Run) -> Place:
     return place(measured, None, assume=True)
 
 
-def _topology(found: Place, cards: int | None) -> dict[str, Any]:
+def _topology(found: Place, run: Run) -> dict[str, Any]:
     cluster = found.load()
     content = {"cluster": found.cluster, "hosts": found.hosts, "accelerators_per_host": found.per_host}
-    if cards is not None:
-        content["cards"] = cards
+    if run.cards is not None:
+        content |= {"cards": run.cards, "links": {"network": {"efficiency": run.efficiency}}}
     elif found.network != 1:
         content["links"] = {link.name: {"bandwidth": f"{link.nominal.value} B/s"} for link in cluster.links}
     return content | ({"accelerator": found.accelerator} if found.accelerator else {})

@@ -117,6 +117,8 @@ class Accelerator:
     """Fraction of the peak that fused attention reaches."""
     memory_efficiency: Number
     """Fraction of the peak bandwidth that element-wise kernels reach."""
+    flash3_efficiency: Number | None = None
+    """``attention_efficiency`` of FlashAttention-3 and later, within a step; None where it does not run."""
     narrow_efficiency: Number | None = None
     """Fraction of the peak that matrix products in 8 bits reach; None: that of others."""
     fused_efficiency: Number | None = None
@@ -136,7 +138,12 @@ class Accelerator:
             self.memory_efficiency,
             *(
                 item
-                for item in (self.narrow_efficiency, self.fused_efficiency, self.quantize_efficiency)
+                for item in (
+                    self.flash3_efficiency,
+                    self.narrow_efficiency,
+                    self.fused_efficiency,
+                    self.quantize_efficiency,
+                )
                 if item is not None
             ),
         )
@@ -289,6 +296,7 @@ class AcceleratorSection(Section):
     matrix_efficiency: dict[str, Any]
     attention_efficiency: dict[str, Any]
     memory_efficiency: dict[str, Any]
+    flash3_efficiency: dict[str, Any] | None = None
     narrow_efficiency: dict[str, Any] | None = None
 
 
@@ -310,7 +318,7 @@ def accelerator(name: str) -> Accelerator:
 
 def _accelerator(name: str, path: Path) -> Accelerator:
     section = convert(read_mapping(path), AcceleratorSection, path)
-    narrow = section.narrow_efficiency
+    narrow, flash3 = section.narrow_efficiency, section.flash3_efficiency
 
     def read(raw: object, unit: str, key: str) -> Number:
         return number(raw, unit, f"{name}.{key}", path)
@@ -327,5 +335,6 @@ def _accelerator(name: str, path: Path) -> Accelerator:
         matrix_efficiency=read(section.matrix_efficiency, "", "matrix_efficiency"),
         attention_efficiency=read(section.attention_efficiency, "", "attention_efficiency"),
         memory_efficiency=read(section.memory_efficiency, "", "memory_efficiency"),
+        flash3_efficiency=None if flash3 is None else read(flash3, "", "flash3_efficiency"),
         narrow_efficiency=None if narrow is None else read(narrow, "", "narrow_efficiency"),
     )

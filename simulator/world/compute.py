@@ -12,8 +12,8 @@ from simulator.world.document import Section
 
 __all__ = ["Attention", "Compute", "ComputeSection", "asked_compute"]
 
-Attention = Literal["flash", "sdpa", "naive"]
-"""``sdpa`` is PyTorch's fused attention, the same algorithm as FlashAttention's."""
+Attention = Literal["flash", "flash3", "sdpa", "naive"]
+"""FlashAttention-2; FlashAttention-3 and later; PyTorch's fused attention, which is FlashAttention-2; not fused."""
 
 
 ElementWise = Literal["python", "kernels", "compiled"]
@@ -58,11 +58,11 @@ class Compute:
     """Of matrix products in blocks; None: as training."""
 
 
-def asked_compute(section: ComputeSection, precision: str, measured_slowdown: float | None = None) -> Compute:
-    """Resolve *section*; *measured_slowdown* is what its software stack makes of overlap."""
+def asked_compute(section: ComputeSection, precision: str) -> Compute:
+    """Resolve *section*."""
     slowdown = section.overlap_slowdown
-    if slowdown is None:
-        slowdown = measured_slowdown if section.achieved is None else 1.0  # a rate over a whole job contains it
+    if slowdown is None and section.achieved is not None:
+        slowdown = 1.0  # a rate measured over a whole job contains it
     return Compute(
         precision=precision,
         achieved=None if section.achieved is None else float(section.achieved),

@@ -252,9 +252,7 @@ def resolve_scenario(raw: dict[str, Any], file: Path) -> Scenario:
         model=model,
         training=training,
         place=place,
-        compute=asked_compute(
-            section.compute, training.precision, stack.slowdown(cluster.accelerator) if stack else None
-        ),
+        compute=asked_compute(section.compute, training.precision),
         measured=measured,
         step_per_layer=stack.step_per_layer(cluster.accelerator) if stack else 0.0,
         launch_time=float(section.host.launch_time or 0.0),
@@ -283,12 +281,7 @@ def _with_stack(place: Place, stack: Stack | None) -> Place:
     if stack is None:
         return place
     others = tuple(replace(item, accelerator=stack.on(item.accelerator)) for item in place.cluster.others)
-    cluster = replace(
-        place.cluster,
-        accelerator=stack.on(place.cluster.accelerator),
-        links=stack.between(place.cluster),
-        others=others,
-    )
+    cluster = replace(place.cluster, accelerator=stack.on(place.cluster.accelerator), others=others)
     return replace(place, cluster=cluster)
 
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from simulator.errors import UnknownNameError
 from simulator.world.catalog import Accelerator, Generation, Number, number
 from simulator.world.document import Section, convert, data_directory, read_mapping
-from simulator.world.topology.kinds import Cluster, LinkKind
 
 __all__ = ["Stack", "software_stack"]
-
-UNITS: Final[Mapping[str, str]] = {"step_per_layer": "s", "overlap_slowdown": "x", "cards": "x"}
-"""Of what is no fraction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +28,6 @@ class Reached:
     """Of the optimizer's step per layer of the model: launches for many tensors, clipping, logging [s]."""
     quantize: Number | None
     """Of the data-sheet's memory bandwidth, by kernels that quantise; None where it was not measured."""
-    overlap_slowdown: Number | None
-    """How many times longer kernels take while their rank communicates; None: what channels and traffic make of it."""
-    network: Number | None
-    """Of the line rate of a host's only network card, by collectives; None: what the link says."""
-    cards: Number | None
-    """Exponent x: over n cards they reach n^x times as much; None: n times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,27 +60,6 @@ class Stack:
             fused_efficiency=part.memory_efficiency if others.fused is None else others.fused,
         )
 
-    def between(self, cluster: Cluster) -> tuple[LinkKind, ...]:
-        """Return the links of *cluster*, those behind its cards as efficient as they are in training."""
-        known = self.reached.get(cluster.accelerator.generation, self.others)
-        if known.network is None:
-            return cluster.links
-        exponent = 1.0 if known.cards is None else known.cards.value
-        reached = {
-            node.name: replace(known.network, value=known.network.value * node.count ** (exponent - 1))
-            for node in cluster.nodes
-            if node.kind == "nic"
-        }
-        return tuple(
-            link if _is_chosen(link) else replace(link, efficiency=reached.get(link.ends[0], link.efficiency))
-            for link in cluster.links
-        )
-
-    def slowdown(self, part: Accelerator) -> float | None:
-        """How many times longer kernels on *part* take beside communication; None where it was not measured."""
-        slowdown = self.reached.get(part.generation, self.others).overlap_slowdown
-        return None if slowdown is None else slowdown.value
-
     def step_per_layer(self, part: Accelerator) -> float:
         """Time of the optimizer's step on *part* per layer, whatever its tensors' sizes [s]."""
         return self.reached.get(part.generation, self.others).step_per_layer.value
@@ -99,11 +68,6 @@ class Stack:
 def _part_of(best: Number, share: Number) -> Number:
     """What is reached of the *best* that a single kernel reaches; as sure as the less sure of the two."""
     return replace(share, value=best.value * share.value, name=f"{best.name} x {share.name}")
-
-
-def _is_chosen(link: LinkKind) -> bool:
-    """Whether a scenario says how efficient *link* is."""
-    return link.efficiency is not None and link.efficiency.basis == "chosen"
 
 
 class ReachedSection(Section):
@@ -115,9 +79,6 @@ class ReachedSection(Section):
     step_per_layer: dict[str, Any]
     fused: dict[str, Any] | None = None
     quantize: dict[str, Any] | None = None
-    overlap_slowdown: dict[str, Any] | None = None
-    network: dict[str, Any] | None = None
-    cards: dict[str, Any] | None = None
 
 
 class StackSection(Section):
@@ -150,7 +111,7 @@ def software_stack(name: str, file: object = None) -> Stack:
 
 def _reached(section: ReachedSection, name: str, path: Path) -> Reached:
     def read(key: str) -> Number:
-        return number(getattr(section, key), UNITS.get(key, ""), f"{name}.{key}", path)
+        return number(getattr(section, key), "s" if key == "step_per_layer" else "", f"{name}.{key}", path)
 
     def read_if_there(key: str) -> Number | None:
         return None if getattr(section, key) is None else read(key)
@@ -162,7 +123,4 @@ def _reached(section: ReachedSection, name: str, path: Path) -> Reached:
         step_per_layer=read("step_per_layer"),
         fused=read_if_there("fused"),
         quantize=read_if_there("quantize"),
-        overlap_slowdown=read_if_there("overlap_slowdown"),
-        network=read_if_there("network"),
-        cards=read_if_there("cards"),
     )

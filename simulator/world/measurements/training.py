@@ -56,6 +56,8 @@ class Run:
     notes: str
     cards: int | None = None
     """Network cards of a node in use; no column has them."""
+    efficiency: float | None = None
+    """Share of their line rate that collectives reach; no column has it."""
     bucket: int | None = None
     """``reduce_bucket_size``; no column has it."""
 
