@@ -27,7 +27,19 @@ from typing import Literal
 from simulator.world.model.layer import Layer, Product, Tensor, Work
 from simulator.world.model.module import Module
 
-__all__ = ["Block", "element_wise", "embedding", "is_python", "layers_of", "linear", "moved", "norm", "scores"]
+__all__ = [
+    "Block",
+    "element_wise",
+    "embedding",
+    "is_python",
+    "layers_of",
+    "linear",
+    "moved",
+    "multiplied",
+    "norm",
+    "normalised",
+    "scores",
+]
 
 PYTHON_NORM = (10.0, 22.0)
 """Elements that an RMS norm in Python moves, forward and backward."""
@@ -77,33 +89,46 @@ def linear(
         The weight is stored the other way round.
     """
     weight = tied or Tensor(f"{name}.weight", shape)
-    flop, read = 2.0 * shape[0] * shape[1], float(element_bytes * shape[0] * shape[1])
     out, into = reversed(shape) if inputs_first else shape
+    forward, backward = multiplied(out, into, element_bytes)
     return Module(
         name=name,
         kind="Linear",
         parameters=(weight, Tensor(f"{name}.bias", (bias,))) if bias else (weight,),
-        forward=(Work("matrix", flop=flop, constant_traffic=read, product=Product(n=out, k=into), result=out),),
-        backward=(
-            Work("matrix", flop=flop, constant_traffic=read, product=Product(n=into, k=out)),
-            Work("matrix", flop=flop, constant_traffic=read, product=Product(m=out, n=into)),
-        ),
+        forward=forward,
+        backward=backward,
     )
+
+
+def multiplied(out: int, into: int, element_bytes: int) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
+    """Forward and backward work of a product with *out* x *into* weights: gradients of inputs, and of weights."""
+    flop, read = 2.0 * out * into, float(element_bytes * out * into)
+    forward = Work("matrix", flop=flop, constant_traffic=read, product=Product(n=out, k=into), result=out)
+    of_inputs = Work("matrix", flop=flop, constant_traffic=read, product=Product(n=into, k=out))
+    of_weights = Work("matrix", flop=flop, constant_traffic=read, product=Product(m=out, n=into))
+    return (forward,), (of_inputs, of_weights)
 
 
 def norm(name: str, kind: str, hidden: int, element_bytes: int, *, bias: bool) -> Module:
     """A normalisation with the addition of the residual that goes with it."""
     weight = Tensor(f"{name}.weight", (hidden,))
-    width = float(hidden * element_bytes)
-    python = PYTHON_NORM if is_python(kind) else (5.0, 10.0)
+    forward, backward = normalised(kind, float(hidden * element_bytes))
     return Module(
         name=name,
         kind=kind,
         parameters=(weight, Tensor(f"{name}.bias", (hidden,))) if bias else (weight,),
-        forward=(Work("memory", traffic=5 * width, python=python[0] * width, fused=4 * width),),
-        backward=(Work("memory", traffic=10 * width, python=python[1] * width, fused=5 * width),),
+        forward=forward,
+        backward=backward,
         normalises=True,
     )
+
+
+def normalised(kind: str, width: float) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
+    """Forward and backward work of a norm of class *kind* over *width* bytes, with the residual addition."""
+    python = PYTHON_NORM if is_python(kind) else (5.0, 10.0)
+    forward = Work("memory", traffic=5 * width, python=python[0] * width, fused=4 * width)
+    backward = Work("memory", traffic=10 * width, python=python[1] * width, fused=5 * width)
+    return (forward,), (backward,)
 
 
 def is_python(norm_kind: str) -> bool:

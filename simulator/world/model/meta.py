@@ -19,12 +19,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from simulator.errors import InputError
 from simulator.world.model.assembly import Built, rms_arrays
-from simulator.world.model.decoder import Block, layers_of, loss
+from simulator.world.model.decoder import Block, layers_of, loss, moved, multiplied, normalised
 from simulator.world.model.layer import Layer, Tensor, Work
 from simulator.world.model.module import Module
 
@@ -199,19 +200,23 @@ def _work(module: Module, trace: _Trace, width: int) -> tuple[tuple[Work, ...], 
     products, read = trace.products(module.name), float(width * weights)
     if module.name == trace.head:
         later, earlier = loss(module.parameters[0].shape[0], width)
-        forward, backward = _matrix(products, read)
+        forward, backward = _matrix(module, products, read, width)
         return forward + later, backward + earlier
     if weights and products:
-        return _matrix(products, read)
+        return _matrix(module, products, read, width)
     if products and module.children:
         return (Work("attention", flop=products / 2),), (Work("attention", flop=products / 2 * 5 / 2),)
-    traffic = (5.0 if module.normalises else 2.0) * width * trace.per_token(module.name)
-    if not traffic or not module.has_gradient or "Dropout" in module.kind:
+    moves = width * trace.per_token(module.name)
+    if not moves or not module.has_gradient or "Dropout" in module.kind:
         return (), ()
-    return (Work("memory", traffic=traffic),), (Work("memory", traffic=2 * traffic),)
+    return normalised(module.kind, moves) if module.normalises else moved(2 * moves)
 
 
-def _matrix(flop: float, read: float) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
+def _matrix(module: Module, flop: float, read: float, width: int) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
+    shapes = [tensor.shape for tensor in module.parameters if len(tensor.shape) > 1]
+    if len(shapes) == 1 and len(shapes[0]) == 2 and flop == 2 * prod(shapes[0]):
+        out, into = reversed(shapes[0]) if module.kind == "Conv1D" else shapes[0]
+        return multiplied(out, into, width)
     forward = Work("matrix", flop=flop, constant_traffic=read)
     return (forward,), (Work("matrix", flop=2 * flop, constant_traffic=2 * read),)
 
