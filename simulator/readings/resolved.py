@@ -45,6 +45,7 @@ def resolved(scenario: Scenario, variants: Sequence[Variant]) -> dict[str, Any]:
             "ranks": cluster.ranks,
             "algorithm": scenario.place.library,
         },
+        "compute": _compute(scenario),
         "rates": {"achieved_flop_per_second": dict(at.flop)},
         "variants": [_variant(scenario, item) for item in variants],
         "numbers": [
@@ -58,6 +59,13 @@ def _servers(scenario: Scenario, variants: Sequence[Variant]) -> tuple[Number, .
     """Numbers of the hosts' memory, CPUs and drives, where something is offloaded to them."""
     used = [item for item in variants if offloaded(scenario.at(item), item.policy) is not None]
     return tuple(dict.fromkeys(number for item in used for number in server_of(item.place.cluster).numbers()))
+
+
+def _compute(scenario: Scenario) -> dict[str, Any]:
+    """Kernels and how they are timed; the precision stands under ``training``."""
+    settings = asdict(scenario.compute)
+    del settings["precision"]
+    return settings | {"overlap_slowdown": scenario.compute.overlap_slowdown or "channels"}
 
 
 def _variant(scenario: Scenario, variant: Variant) -> dict[str, Any]:
@@ -95,7 +103,7 @@ def _variant_table(item: Mapping[str, Any]) -> Table:
 def resolved_tables(content: Mapping[str, Any]) -> Iterable[Table | str]:
     """Lay *content* out as tables and notes."""
     settings = Table(title=content["name"], title_justify="left", show_header=False)
-    for section in ("model", "training", "topology"):
+    for section in ("model", "training", "topology", "compute"):
         for key, value in content[section].items():
             settings.add_row(f"{section}.{key}", _shown(value))
         settings.add_section()

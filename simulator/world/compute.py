@@ -48,6 +48,8 @@ class Compute:
 
     precision: str
     """Of training: bf16, fp16 or fp32."""
+    stack: str | None = None
+    """Software stack whose efficiencies the accelerators have; None for those that single kernels reach at best."""
     achieved: float | None = None
     """Measured rate instead of the roofline [FLOP/s]."""
     overlap_slowdown: float | None = None
@@ -65,6 +67,7 @@ def asked_compute(section: ComputeSection, precision: str) -> Compute:
         slowdown = 1.0  # a rate measured over a whole job contains it
     return Compute(
         precision=precision,
+        stack=None if section.stack == "none" or section.achieved is not None else section.stack,
         achieved=None if section.achieved is None else float(section.achieved),
         overlap_slowdown=None if slowdown == "channels" else slowdown,
         element_wise=section.element_wise,

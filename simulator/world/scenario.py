@@ -224,7 +224,8 @@ def resolve_scenario(raw: dict[str, Any], file: Path) -> Scenario:
         As :func:`load_scenario`.
     """
     section = convert(raw, ScenarioSection, file)
-    stack = _stack(section.compute, file)
+    compute = asked_compute(section.compute, section.training.precision)
+    stack = None if compute.stack is None else software_stack(compute.stack, file)
     place = _with_stack(asked_place(section.topology, file), stack)
     cluster = place.cluster
     if section.compute.achieved is None:
@@ -252,7 +253,7 @@ def resolve_scenario(raw: dict[str, Any], file: Path) -> Scenario:
         model=model,
         training=training,
         place=place,
-        compute=asked_compute(section.compute, training.precision),
+        compute=compute,
         measured=measured,
         step_per_layer=stack.step_per_layer(cluster.accelerator) if stack else 0.0,
         launch_time=float(section.host.launch_time or 0.0),
@@ -269,11 +270,6 @@ def _measured(section: ComputeSection, model: Model, tokens: int, file: Path) ->
     if section.measured is None:
         return ()
     return measured_layers(find(section.measured, file, "scenarios"), model, tokens, scales=section.scale_measured)
-
-
-def _stack(section: ComputeSection, file: Path) -> Stack | None:
-    """Software stack, unless a measured rate contains what it reaches."""
-    return None if section.stack == "none" or section.achieved is not None else software_stack(section.stack, file)
 
 
 def _with_stack(place: Place, stack: Stack | None) -> Place:
