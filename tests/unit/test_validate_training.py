@@ -156,7 +156,7 @@ def test_what_the_figure_of_zeropp_leaves_out_is_its_tutorial_s_and_named():
     run, told = completed(read_run(row), "tflops_per_gpu")
     assert (run.layers, run.width, run.heads, run.sequence_length, run.micro_batch) == (40, 6144, 32, 1024, 2)
     assert (run.per_node, run.cards, run.checkpointing, run.bucket) == (16, 4, "full", 10_000_000)
-    assert told == ("sizes", "sequence length", "cluster", "checkpointing", "reduce_bucket_size")
+    assert told == ("sizes", "sequence length", "cluster", "checkpointing", "network", "reduce_bucket_size")
     assert completed(read_run(ROW), "mfu_pct") == (read_run(ROW), ())
 
 
