@@ -23,6 +23,7 @@ from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage, occupancy
 from simulator.clock.timeline import ClassTimeline, Happened, HostWait, MemoryChange, Released, Span, Timeline
 from simulator.errors import BrokenLawError
 from simulator.laws.collectives.fabric import Link, Phase
+from simulator.laws.interference import Occupancy
 from simulator.laws.offload import Transfer
 from simulator.schedules.program import Event, HostWork, Launch, Synchronize, Wait
 
@@ -64,21 +65,33 @@ def _check_work_bound(carried: Sequence[float], links: Sequence[Link], step_time
             raise BrokenLawError(f"{link.name} carried {amount} B in {step_time} s, more than its bandwidth allows")
 
 
+class _Collective(NamedTuple):
+    """What is known of a collective before it runs."""
+
+    phases: tuple[Phase, ...]
+    latency: float
+    """[s]"""
+    alone: float
+    """Time if nothing else uses the links [s]."""
+    occupancy: Occupancy
+
+    @classmethod
+    def of(cls, phases: tuple[Phase, ...]) -> _Collective:
+        """Add up *phases*."""
+        latency, alone = sum(phase.latency for phase in phases), sum(phase.duration for phase in phases)
+        return cls(phases, latency, alone, occupancy(phases))
+
+
 class _Meeting:
     """One collective on its communicator: who has come, when it ran."""
 
-    __slots__ = (
-        "alone", "complete", "done", "latency", "met_at", "missing", "occupancy", "phases", "processors", "start",
-    )  # fmt: skip
+    __slots__ = ("collective", "complete", "done", "met_at", "missing", "processors", "start")
 
-    def __init__(self, env: simpy.Environment, members: int, phases: tuple[Phase, ...]) -> None:
-        self.missing, self.phases = members, phases
+    def __init__(self, env: simpy.Environment, members: int, collective: _Collective) -> None:
+        self.missing, self.collective = members, collective
         self.done = env.event()
         self.complete: simpy.Event | None = None  # made when the communicator has to wait for it
         self.met_at = self.start = 0.0
-        self.latency = sum(phase.latency for phase in phases)
-        self.alone = sum(phase.duration for phase in phases)
-        self.occupancy = occupancy(phases)
         self.processors: list[Processor] = []
 
     def reach(self, now: float, processor: Processor | None) -> None:
@@ -102,10 +115,10 @@ class _Communicator:
         self._called: simpy.Event | None = None
         env.process(self._serve())
 
-    def meeting(self, number: int, phases: tuple[Phase, ...]) -> _Meeting:
+    def meeting(self, number: int, collective: _Collective) -> _Meeting:
         """Return the *number*-th meeting; the first class to issue it calls it."""
         if number == len(self._meetings):
-            self._meetings.append(_Meeting(self._env, self._members, phases))
+            self._meetings.append(_Meeting(self._env, self._members, collective))
             if self._called is not None:
                 self._called.succeed()
                 self._called = None
@@ -124,14 +137,14 @@ class _Communicator:
                 yield meeting.complete
             meeting.start = self._env.now
             for processor in meeting.processors:
-                processor.beside(meeting.occupancy)
+                processor.beside(meeting.collective.occupancy)
             if self._nothing_shares:  # the time is known; a whole step takes a quarter less
-                self._network.count(meeting.phases)
-                yield self._env.timeout(meeting.alone)
+                self._network.count(meeting.collective.phases)
+                yield self._env.timeout(meeting.collective.alone)
             else:
-                yield from self._carry(meeting.phases)
+                yield from self._carry(meeting.collective.phases)
             for processor in meeting.processors:
-                processor.done(meeting.occupancy)
+                processor.done(meeting.collective.occupancy)
             meeting.done.succeed()
 
     def _carry(self, phases: tuple[Phase, ...]) -> Process:
@@ -199,6 +212,7 @@ class _Player:
         self._processor = Processor(env, cast.interference) if cast.interferes else None
         self._streams = [_Stream(marked) for marked in cast.program.awaited()]
         self._copies = [isinstance(item, Transfer) for item in cast.program.operations]  # they hold no multiprocessor
+        self._collectives = [_Collective.of(phases) for phases in cast.phases]
         self._issued = [0] * len(communicators)
         self._last_on = [-1] * len(communicators)
         self._spans: list[Span | None] = []
@@ -254,8 +268,8 @@ class _Player:
         self._spans.append(None)
         communicator = self._cast.communicators[launch.operation]
         if communicator != NO_COMMUNICATOR:
-            phases = self._cast.phases[launch.operation]
-            meeting = self._communicators[communicator].meeting(self._issued[communicator], phases)
+            collective = self._collectives[launch.operation]
+            meeting = self._communicators[communicator].meeting(self._issued[communicator], collective)
             self._issued[communicator] += 1
             behind, self._last_on[communicator] = self._last_on[communicator], number
         return _Launched(launch, number, self._env.now, meeting, behind)
@@ -284,7 +298,8 @@ class _Player:
                     meeting = entry.meeting
                     meeting.reach(reached_at, None if self._copies[entry.launch.operation] else self._processor)
                     yield meeting.done
-                    start, met_at, alone, latency = meeting.start, meeting.met_at, meeting.alone, meeting.latency
+                    start, met_at = meeting.start, meeting.met_at
+                    alone, latency = meeting.collective.alone, meeting.collective.latency
                 self._spans[entry.number] = Span(
                     entry.launch, entry.number, entry.issued_at, before, tuple(waits), reached_at, met_at,
                     entry.behind, start, env.now, alone, latency,

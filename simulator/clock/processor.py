@@ -48,6 +48,7 @@ class Processor:
         self._env, self._interference = env, interference
         self._running: list[_Running] = []
         self._beside: list[Occupancy] = []
+        self._paces: dict[tuple[float, tuple[Occupancy, ...]], float] = {}
         self._settled_at = 0.0
         self._plan = 0
 
@@ -91,11 +92,19 @@ class Processor:
         self._plan += 1
         if not self._running:
             return
+        first, beside = float("inf"), tuple(self._beside)
         for kernel in self._running:
-            kernel.pace = self._interference.stretch(kernel.movement, self._beside) if self._beside else 1.0
-        first = min(kernel.left * kernel.pace for kernel in self._running)
+            kernel.pace = self._pace(kernel.movement, beside) if beside else 1.0
+            first = min(first, kernel.left * kernel.pace)
         timer = self._env.timeout(max(0.0, first), value=self._plan)
         timer.callbacks.append(self._on_timer)
+
+    def _pace(self, movement: float, beside: tuple[Occupancy, ...]) -> float:
+        """Time that a second of work takes; the same few cases come again and again."""
+        key = (movement, beside)
+        if key not in self._paces:
+            self._paces[key] = self._interference.stretch(movement, beside)
+        return self._paces[key]
 
     def _on_timer(self, timer: Any) -> None:
         if timer.value != self._plan:
