@@ -1,0 +1,175 @@
+"""What differs from lane to lane: times, links and interference, as arrays.
+
+Rows run over the operations of the program, columns over lanes; a row of one column holds for all lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from simulator.clock.batch.plan import Plan, outline, plan_of
+from simulator.clock.stage import RankClass, Stage, occupancy
+from simulator.laws.collectives.fabric import Phase
+from simulator.schedules.program import HostWork
+
+__all__ = ["Array", "Fallback", "Lanes", "lanes_of"]
+
+Array = npt.NDArray[np.float64]
+
+Number = TypeVar("Number", np.float64, np.uint64)
+
+LINK_BITS = 64
+"""Links that a row of :attr:`Lanes.links` tells apart; more than that are taken for each other, which is safe."""
+
+
+class Fallback(IntEnum):
+    """Why the engine has to simulate a lane."""
+
+    NONE = 0
+    CLASSES = 1
+    """Several rank classes meet."""
+    CONDITIONS = 2
+    """Links change, or carry the traffic of others."""
+    SHARING = 3
+    """Two collectives that use the same link ran at the same time."""
+    UNSETTLED = 4
+    """Kernels of several streams and the collectives beside them did not come to rest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    """Scenarios that share a program."""
+
+    plan: Plan
+    count: int
+    """Number of lanes."""
+    alone: Array
+    """Time of each operation when nothing slows it, (operations, lanes) [s]."""
+    latency: Array
+    """The part of it in which no byte flows, (operations, lanes) [s]."""
+    movement: Array
+    """The part of a kernel that memory traffic bounds, (operations, lanes)."""
+    held: Array
+    """Share of the multiprocessors that a collective takes, (operations, lanes)."""
+    moved: Array
+    """Share of the memory's bandwidth that it takes, (operations, lanes)."""
+    most: Array
+    """What all collectives can take together of either, (1, lanes)."""
+    links: npt.NDArray[np.uint64]
+    """Links that a collective puts bytes on, one bit each, (operations, lanes)."""
+    host: Array
+    """Time of each host work of the program, in issue order, (host works, lanes) [s]."""
+    at_once: npt.NDArray[np.int8]
+    """Lanes that do not qualify whatever happens, as :class:`Fallback`, (1, lanes)."""
+    stages: tuple[Stage, ...] = ()
+    """One per lane for the engine to fall back on; without them such a lane has no result."""
+
+    def parts(self, size: int) -> Iterator[Lanes]:
+        """Yield the lanes in groups of *size*, whose arrays fit the caches."""
+        for first in range(0, self.count, size):
+            yield self._cut(slice(first, min(first + size, self.count)))
+
+    def _cut(self, where: slice) -> Lanes:
+        rows = {item.name: getattr(self, item.name) for item in fields(self)}
+        cut = {
+            name: value[:, where] for name, value in rows.items() if isinstance(value, np.ndarray) and value.shape[1] > 1
+        }
+        return replace(self, **cut, count=where.stop - where.start, stages=self.stages[where])
+
+
+class _Costs(NamedTuple):
+    """Of one collective in one lane."""
+
+    alone: float
+    latency: float
+    held: float
+    moved: float
+    links: int
+
+
+FREE = _Costs(0.0, 0.0, 0.0, 0.0, 0)
+
+
+def lanes_of(stages: Sequence[Stage]) -> Lanes:
+    """Line up *stages*, at least one, whose first rank classes run the same program.
+
+    Raises
+    ------
+    ValueError
+        The programs differ in more than the time of host work and the sizes of operations.
+    """
+    casts = [stage.classes[0] for stage in stages]
+    plan = plan_of(casts[0].program, casts[0].communicators)
+    _check_outlines(casts)
+    costs = [_collectives(cast) for cast in casts]
+    times = _rows([cast.times for cast in casts])
+    return Lanes(
+        plan=plan,
+        count=len(stages),
+        alone=times + _rows([[item.alone for item in lane] for lane in costs]),
+        latency=_rows([[item.latency for item in lane] for lane in costs]),
+        movement=_rows([cast.movement or (0.0,) * len(cast.times) for cast in casts]),
+        held=_rows([[item.held for item in lane] for lane in costs]),
+        moved=_rows([[item.moved for item in lane] for lane in costs]),
+        most=_rows([[cast.interference.most] for cast in casts]),
+        links=_bits([[item.links for item in lane] for lane in costs]),
+        host=_rows([_host_times(cast) for cast in casts]),
+        at_once=np.array([[_unfit(stage) for stage in stages]], dtype=np.int8),
+        stages=tuple(stages),
+    )
+
+
+def _check_outlines(casts: Sequence[RankClass]) -> None:
+    seen = {id(casts[0].program): (outline(casts[0].program), casts[0].communicators)}
+    first = seen[id(casts[0].program)]
+    for lane, cast in enumerate(casts):
+        if id(cast.program) not in seen:
+            seen[id(cast.program)] = (outline(cast.program), cast.communicators)
+        if seen[id(cast.program)][0] != first[0] or cast.communicators != first[1]:
+            raise ValueError(f"lane {lane} has another program than lane 0")
+
+
+def _unfit(stage: Stage) -> Fallback:
+    if len(stage.classes) > 1:
+        return Fallback.CLASSES
+    return Fallback.CONDITIONS if stage.changes or stage.rivals else Fallback.NONE
+
+
+def _host_times(cast: RankClass) -> list[float]:
+    return [item.time for item in cast.program.instructions if isinstance(item, HostWork)]
+
+
+def _collectives(cast: RankClass) -> list[_Costs]:
+    return [_costs(cast, phases) if phases else FREE for phases in cast.phases]
+
+
+def _costs(cast: RankClass, phases: Sequence[Phase]) -> _Costs:
+    taken = cast.interference.taken(occupancy(phases))
+    links = {link % LINK_BITS for phase in phases if phase.payload for link, _ in phase.usage}
+    return _Costs(
+        alone=sum(phase.duration for phase in phases),
+        latency=sum(phase.latency for phase in phases),
+        held=taken.held,
+        moved=taken.moved,
+        links=sum(1 << link for link in links),
+    )
+
+
+def _rows(lanes: Sequence[Sequence[float]]) -> Array:
+    """Turn one sequence per lane into rows of lanes; one column if they are all the same."""
+    return _columns(np.array(lanes, dtype=np.float64))
+
+
+def _bits(lanes: Sequence[Sequence[int]]) -> npt.NDArray[np.uint64]:
+    return _columns(np.array(lanes, dtype=np.uint64))
+
+
+def _columns(by_lane: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    same = bool((by_lane == by_lane[:1]).all())
+    return np.ascontiguousarray(by_lane[:1].T if same else by_lane.T)
