@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from heapq import heappop, heappush
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +22,13 @@ from simulator.clock.batch.lanes import Array, Fallback, Lanes
 from simulator.clock.batch.sharing import shares_a_link
 from simulator.clock.batch.slowdown import Beside
 from simulator.clock.engine import simulate
-from simulator.clock.stage import NO_COMMUNICATOR
 from simulator.clock.timeline import Timeline
 from simulator.schedules.program import HostWork, Launch
 
 __all__ = ["Batch", "evaluate"]
 
-MOST_PASSES = 32
-"""After so many, lanes that still change are left to the engine."""
+MOST_PASSES = 8
+"""After so many, all lanes are left to the engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +54,12 @@ class Batch:
 
 def evaluate(lanes: Lanes) -> Batch:
     """Replay the program in all lanes."""
-    passes = _Passes(lanes)
-    settled = passes.until_settled()
-    starts, ends = passes.starts(), passes.ends()
+    replay = _Replay(lanes)
+    unsettled = not replay.comes_to_rest()
+    starts, ends = replay.starts(), replay.ends()
     fallback = np.broadcast_to(lanes.at_once[0], lanes.count).copy()
-    for reason, mask in ((Fallback.UNSETTLED, ~settled), (Fallback.SHARING, shares_a_link(lanes, starts, ends))):
+    reasons = ((Fallback.UNSETTLED, unsettled), (Fallback.SHARING, shares_a_link(lanes, starts, ends)))
+    for reason, mask in reasons:
         fallback[mask & (fallback == Fallback.NONE)] = reason
     timelines = {int(lane): simulate(lanes.stages[lane]) for lane in np.flatnonzero(fallback)} if lanes.stages else {}
     step_time = np.where(fallback == Fallback.NONE, _last_end(lanes, ends), np.nan)
@@ -74,30 +75,27 @@ def _last_end(lanes: Lanes, ends: Sequence[Array]) -> Array:
     return reduce(np.maximum, last.values(), np.zeros(lanes.count))
 
 
-class _Passes:
-    """Starts and ends of all instructions, pass by pass."""
+class _Replay:
+    """Starts and ends of all instructions.
+
+    Each is evaluated in its turn, and once more when something has changed that it rests on: what it waits for, or, for
+    a kernel, a collective beside it that came later in the order.  It ends with a pass that changes nothing.
+    """
 
     def __init__(self, lanes: Lanes) -> None:
-        self._lanes, self._plan = lanes, lanes.plan
-        size = len(self._plan.program.instructions)
+        self._plan = lanes.plan
+        size = len(self._plan.order)
         self._starts: list[Array | None] = [None] * size
         self._ends: list[Array | None] = [None] * size
         self._zero = np.zeros(lanes.count)
         self._durations = tuple(_durations(lanes))
-        interferes = bool((np.maximum(lanes.held, lanes.moved) * lanes.most).any())
-        self._slowed = _slowed(lanes) if interferes else {}
+        self._slowed = _slowed(lanes)
+        self._beside = Beside(lanes, self._starts, self._ends)
+        self._place = {index: place for place, index in enumerate(self._plan.order)}
 
-    def until_settled(self) -> npt.NDArray[np.bool_]:
-        """Evaluate until nothing changes; say for each lane whether it came to rest."""
-        self._evaluate()
-        if self._plan.one_pass or not self._slowed:
-            return np.ones(self._lanes.count, dtype=np.bool_)
-        changed = np.ones(self._lanes.count, dtype=np.bool_)
-        for _ in range(MOST_PASSES):
-            changed = self._evaluate()
-            if not changed.any():
-                break
-        return ~changed
+    def comes_to_rest(self) -> bool:
+        """Pass over the program until nothing changes; say whether that takes no more than :data:`MOST_PASSES`."""
+        return any(not self._changes() for _ in range(MOST_PASSES))
 
     def starts(self) -> list[Array]:
         """Of all instructions."""
@@ -107,20 +105,30 @@ class _Passes:
         """Of all instructions."""
         return [row for row in self._ends if row is not None]
 
-    def _evaluate(self) -> npt.NDArray[np.bool_]:
-        """Evaluate all instructions once; say in which lanes a kernel ends at another time than before."""
-        changed = np.zeros(self._lanes.count, dtype=np.bool_)
-        beside = Beside(self._lanes, self._starts, self._ends)
-        for index in self._plan.order:
-            start = end = self._ready(self._plan.after[index])
-            if index in self._slowed:
-                end, before = beside.end(self._slowed[index], start), self._ends[index]
-                if before is not None:
-                    changed |= end != before
-            elif (duration := self._durations[index]) is not None:
-                end = start + duration
-            self._starts[index], self._ends[index] = start, end
-        return changed
+    def _changes(self) -> bool:
+        """Evaluate all instructions; say whether any had to be corrected."""
+        corrected = False
+        for now in range(len(self._plan.order)):
+            again = [now]
+            while again:
+                place = heappop(again)
+                index = self._plan.order[place]
+                before = self._starts[index], self._ends[index]
+                self._evaluate(index)
+                if before[1] is None or (before[1] != self._ends[index]).any():
+                    corrected |= before[1] is not None
+                    for other in {self._place[item] for item in self._resting_on(index, *before)} - {*again}:
+                        if other <= now:
+                            heappush(again, other)
+        return corrected
+
+    def _evaluate(self, index: int) -> None:
+        start = end = self._ready(self._plan.after[index])
+        if index in self._slowed:
+            end = self._beside.end(index, start)
+        elif (duration := self._durations[index]) is not None:
+            end = start + duration
+        self._starts[index], self._ends[index] = start, end
 
     def _ready(self, needs: Sequence[int]) -> Array:
         """When all of *needs* are done."""
@@ -128,6 +136,12 @@ class _Passes:
             return self._zero
         ends = [self._ends[need] for need in needs]
         return reduce(np.maximum, [end for end in ends if end is not None])
+
+    def _resting_on(self, index: int, start: Array | None, end: Array | None) -> Iterator[int]:
+        """Yield what has to hear of a change of *index*, which ran from *start* to *end* before."""
+        yield from self._plan.followers[index]
+        if self._slowed and index in self._plan.heard:
+            yield from self._beside.kernels(index, start, end)
 
 
 def _durations(lanes: Lanes) -> Iterator[Array | None]:
@@ -140,13 +154,14 @@ def _durations(lanes: Lanes) -> Iterator[Array | None]:
             yield lanes.alone[item.operation] if isinstance(item, Launch) else None
 
 
-def _slowed(lanes: Lanes) -> dict[int, Launch]:
-    """Launches of kernels that take time, by instruction."""
-    takes_time = lanes.alone.any(axis=1)
-    return {
-        index: item
-        for index, item in enumerate(lanes.plan.program.instructions)
-        if isinstance(item, Launch)
-        and lanes.plan.communicators[item.operation] == NO_COMMUNICATOR
-        and takes_time[item.operation]
-    }
+def _slowed(lanes: Lanes) -> frozenset[int]:
+    """Kernels that take time, if anything slows kernels."""
+    if not (np.maximum(lanes.held, lanes.moved) * lanes.most).any():
+        return frozenset()
+    takes_time, instructions = lanes.alone.any(axis=1), lanes.plan.program.instructions
+    return frozenset(
+        index
+        for of_stream in lanes.plan.kernels
+        for index in of_stream
+        if isinstance(item := instructions[index], Launch) and takes_time[item.operation]
+    )

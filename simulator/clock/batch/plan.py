@@ -5,17 +5,17 @@ prefix of the host's instructions and of each stream.  A *clock* holds the lengt
 "Time, Clocks, and the Ordering of Events"; vector clocks: Mattern 1989); a dependency that the clock of another one
 contains adds nothing to a maximum and is left out.
 
-The order takes kernels last: whatever can be evaluated without a kernel comes before it, so the collectives that run
-beside it are known.  Where kernels stand in one stream this is true for every collective that does not wait for the
-kernel.  Where they stand in several, two kernels can each wait to hear of what follows the other; then one pass is not
-enough (:attr:`Plan.one_pass`).
+The order takes kernels last, and those of the first stream last of all: whatever can be evaluated without them comes
+before, so the collectives that run beside a kernel are known when its turn comes.  Only kernels of several streams can
+each have to hear of what follows the other; :mod:`simulator.clock.batch.evaluate` then goes back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from heapq import heapify, heappop, heappush
 
 from simulator.clock.stage import NO_COMMUNICATOR
@@ -39,12 +39,18 @@ class Plan:
     """Of operations, as :attr:`~simulator.clock.stage.RankClass.communicators`."""
     after: tuple[tuple[int, ...], ...]
     """Instructions that must be done before."""
+    followers: tuple[tuple[int, ...], ...]
+    """Instructions that wait for it."""
     order: tuple[int, ...]
     """All instructions, kernels as late as possible."""
     served: tuple[tuple[int, ...], ...]
-    """For each communicator, its collectives in order."""
-    one_pass: bool
-    """Whether every collective that can run beside a kernel comes before it in the order."""
+    """For each communicator that serves any, its collectives in order."""
+    kernels: tuple[tuple[int, ...], ...]
+    """For each stream, its kernels in order."""
+    heard: Mapping[int, tuple[int, ...]]
+    """For each collective, how many kernels of each stream it waits for, directly or not: they cannot run beside it."""
+    independent: Mapping[int, tuple[int, ...]]
+    """For each kernel, how many collectives of each in ``served`` do not wait for it."""
 
 
 def outline(program: Program) -> tuple[object, ...]:
@@ -65,55 +71,80 @@ def outline(program: Program) -> tuple[object, ...]:
 
 def plan_of(program: Program, communicators: tuple[int, ...]) -> Plan:
     """Find what each instruction of *program* waits for, and an order."""
-    after, clocks, served = _dependencies(program, communicators)
-    kernels = _kernels(program)
-    order = _order(after, kernels)
+    after, clocks = _dependencies(program, communicators)
+    served, kernels = _served(program, communicators), _kernels(program, communicators)
     return Plan(
         program=program,
         communicators=communicators,
         after=after,
-        order=order,
+        followers=(followers := _followers(after)),
+        order=_order(after, followers, kernels),
         served=served,
-        one_pass=_knows_all_beside(program, order, clocks, kernels),
+        kernels=kernels,
+        heard={
+            index: tuple(
+                bisect_right(of_stream, clocks[index][stream], key=lambda kernel, at=stream: clocks[kernel][at])
+                for stream, of_stream in enumerate(kernels, HOST + 1)
+            )
+            for of_one in served
+            for index in of_one
+        },
+        independent={
+            index: tuple(
+                bisect_left(of_one, clocks[index][stream], key=lambda collective, at=stream: clocks[collective][at])
+                for of_one in served
+            )
+            for stream, of_stream in enumerate(kernels, HOST + 1)
+            for index in of_stream
+        },
     )
 
 
-def _kernels(program: Program) -> frozenset[int]:
-    is_kernel = [isinstance(item, Kernel) for item in program.operations]
-    return frozenset(
-        index
-        for index, item in enumerate(program.instructions)
-        if isinstance(item, Launch) and is_kernel[item.operation]
-    )
+def _served(program: Program, communicators: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """For each communicator that serves any, its collectives in order."""
+    served: dict[int, list[int]] = defaultdict(list)
+    for index, item in enumerate(program.instructions):
+        if isinstance(item, Launch) and communicators[item.operation] != NO_COMMUNICATOR:
+            served[communicators[item.operation]].append(index)
+    return tuple(tuple(served[number]) for number in sorted(served))
+
+
+def _kernels(program: Program, communicators: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """For each stream, its kernels in order."""
+    kernels: tuple[list[int], ...] = tuple([] for _ in program.streams)
+    for index, item in enumerate(program.instructions):
+        if isinstance(item, Launch) and communicators[item.operation] == NO_COMMUNICATOR:
+            kernels[item.stream].append(index)
+    return tuple(map(tuple, kernels))
 
 
 def _dependencies(
     program: Program, communicators: Sequence[int]
-) -> tuple[tuple[tuple[int, ...], ...], list[Clock], tuple[tuple[int, ...], ...]]:
-    """For each instruction what it waits for and its clock; for each communicator its collectives."""
+) -> tuple[tuple[tuple[int, ...], ...], tuple[Clock, ...]]:
+    """For each instruction what it waits for, and its clock."""
     chains: list[list[int]] = [[] for _ in range(len(program.streams) + 1)]
-    served: list[list[int]] = [[] for _ in range(max(communicators, default=NO_COMMUNICATOR) + 1)]
+    last_served: dict[int, int] = {}
     after: list[tuple[int, ...]] = []
     clocks: list[Clock] = []
     for index, item in enumerate(program.instructions):
         place = HOST if isinstance(item, HostWork | Synchronize) else item.stream + 1
-        needs = [chains[HOST][-1:], chains[place][-1:]]
-        if isinstance(item, Wait | Synchronize):
-            needs.append(chains[item.event.stream + 1][: item.event.position][-1:])
+        needs = [*chains[HOST][-1:], *chains[place][-1:]]
+        if isinstance(item, Wait | Synchronize) and item.event.position:
+            needs.append(chains[item.event.stream + 1][item.event.position - 1])
         elif isinstance(item, Launch) and (communicator := communicators[item.operation]) != NO_COMMUNICATOR:
-            needs.append(served[communicator][-1:])
-            served[communicator].append(index)
-        found = [need for some in needs for need in some]
-        after.append(_only_last(found, clocks))
+            needs += [last_served[communicator]] if communicator in last_served else []
+            last_served[communicator] = index
+        after.append(_only_last(needs, clocks))
         chains[place].append(index)
-        clocks.append(_clock(found, clocks, place, len(chains[place]), len(chains)))
-    return tuple(after), clocks, tuple(tuple(item) for item in served)
+        clocks.append(_clock(after[-1], clocks, place, len(chains[place]), len(chains)))
+    return tuple(after), tuple(clocks)
 
 
 def _clock(needs: Iterable[int], clocks: Sequence[Clock], place: int, position: int, size: int) -> Clock:
     """Clock of the instruction that is number *position* of its chain, once *needs* are done."""
-    known = reduce(lambda some, other: tuple(map(max, some, other)), (clocks[need] for need in needs), (0,) * size)
-    return (*known[:place], position, *known[place + 1 :])
+    known = [max(column) for column in zip((0,) * size, *(clocks[need] for need in needs), strict=True)]
+    known[place] = position
+    return tuple(known)
 
 
 def _only_last(needs: Iterable[int], clocks: Sequence[Clock]) -> tuple[int, ...]:
@@ -126,14 +157,21 @@ def _only_last(needs: Iterable[int], clocks: Sequence[Clock]) -> tuple[int, ...]
     )
 
 
-def _order(after: Sequence[tuple[int, ...]], kernels: frozenset[int]) -> tuple[int, ...]:
-    """Sort topologically; a kernel comes only when nothing else can, the first issued first."""
-    missing = [len(needs) for needs in after]
+def _followers(after: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
     followers: list[list[int]] = [[] for _ in after]
     for index, needs in enumerate(after):
         for need in needs:
             followers[need].append(index)
-    ready = [(index in kernels, index) for index, number in enumerate(missing) if not number]
+    return tuple(map(tuple, followers))
+
+
+def _order(
+    after: Sequence[tuple[int, ...]], followers: Sequence[tuple[int, ...]], kernels: Sequence[tuple[int, ...]]
+) -> tuple[int, ...]:
+    """Sort topologically: a kernel when nothing else can come, one of the first stream when no other kernel can."""
+    rank = dict.fromkeys((index for of_stream in kernels[1:] for index in of_stream), 1) | dict.fromkeys(kernels[0], 2)
+    missing = [len(needs) for needs in after]
+    ready = [(rank.get(index, 0), index) for index, number in enumerate(missing) if not number]
     heapify(ready)
     order = []
     while ready:
@@ -142,21 +180,5 @@ def _order(after: Sequence[tuple[int, ...]], kernels: frozenset[int]) -> tuple[i
         for follower in followers[index]:
             missing[follower] -= 1
             if not missing[follower]:
-                heappush(ready, (follower in kernels, follower))
+                heappush(ready, (rank.get(follower, 0), follower))
     return tuple(order)
-
-
-def _knows_all_beside(
-    program: Program, order: Iterable[int], clocks: Sequence[Clock], kernels: frozenset[int]
-) -> bool:
-    """Say whether each collective waits for all kernels that come before it in the order."""
-    past = [0] * (len(program.streams) + 1)
-    for index in order:
-        item, clock = program.instructions[index], clocks[index]
-        if not isinstance(item, Launch):
-            continue
-        if index in kernels:
-            past[item.stream + 1] = clock[item.stream + 1]
-        elif any(map(int.__lt__, clock, past)):
-            return False
-    return True

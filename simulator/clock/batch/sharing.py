@@ -30,7 +30,7 @@ def shares_a_link(lanes: Lanes, starts: Sequence[Array], ends: Sequence[Array]) 
         if isinstance(item, Launch)
     }
     found = np.zeros(lanes.count, dtype=np.bool_)
-    for some, others in combinations([served for served in lanes.plan.served if served], 2):
+    for some, others in combinations(lanes.plan.served, 2):
         used = [np.bitwise_or.reduce([links[index] for index in served], axis=0) for served in (some, others)]
         if (used[0] & used[1]).any():
             for one, other in _side_by_side(some, others, starts, ends):

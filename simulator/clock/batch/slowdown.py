@@ -12,6 +12,7 @@ so lanes need no branches.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -38,50 +39,74 @@ class Beside:
     """
 
     def __init__(self, lanes: Lanes, starts: Sequence[Array | None], ends: Sequence[Array | None]) -> None:
-        self._lanes, self._starts, self._ends = lanes, starts, ends
-        self._served = [served for served in lanes.plan.served if served]
-        self._operation = {
-            index: item.operation
-            for index, item in enumerate(lanes.plan.program.instructions)
-            if isinstance(item, Launch)
-        }
+        self._lanes, self._plan, self._starts, self._ends = lanes, lanes.plan, starts, ends
+        launches = [
+            (index, item) for index, item in enumerate(lanes.plan.program.instructions) if isinstance(item, Launch)
+        ]
+        self._operation = {index: item.operation for index, item in launches}
+        self._stream = {index: item.stream for index, item in launches}
         self._held, self._moved = (1 / (1 - np.minimum(taken, lanes.most)) for taken in (lanes.held, lanes.moved))
         self._slowest = self._bound()
-        self._first: dict[int, list[int]] = defaultdict(lambda: [0] * len(self._served))
+        self._near: dict[tuple[int, int], int] = defaultdict(int)
+        """Where the search began to be right, by stream of kernels and communicator."""
 
     def _bound(self) -> Array:
         """Return a pace that no kernel exceeds, by lane."""
         bound = np.ones((1, self._lanes.count))
         for taken in (self._lanes.held, self._lanes.moved):
             peak = sum(
-                (taken[[self._operation[index] for index in served]].max(axis=0) for served in self._served),
+                (taken[[self._operation[index] for index in served]].max(axis=0) for served in self._plan.served),
                 start=np.zeros(1),
             )
             bound = np.maximum(bound, 1 / (1 - np.minimum(peak, self._lanes.most)))
         return bound[0]
 
-    def end(self, launch: Launch, start: Array) -> Array:
-        """Return when the kernel of *launch* ends that starts at *start*; kernels of a stream come in order."""
-        work = self._lanes.alone[launch.operation]
+    def end(self, kernel: int, start: Array) -> Array:
+        """Return when *kernel*, the number of an instruction, ends if it starts at *start*."""
+        operation = self._operation[kernel]
+        work, movement = self._lanes.alone[operation], self._lanes.movement[operation]
         latest = start + work * self._slowest
-        first = self._first[launch.stream]
-        windows = [list(self._window(number, first, start, latest)) for number in range(len(self._served))]
+        windows = [list(self._window(kernel, number, start, latest)) for number in range(len(self._plan.served))]
         busy = [window for window in windows if window]
-        movement = self._lanes.movement[launch.operation]
         segments = self._merged(busy, movement) if len(busy) > 1 else self._in_turn(busy, movement)
         return _walked(start, work, segments)
 
-    def _window(self, number: int, first: list[int], start: Array, latest: Array) -> Iterator[int]:
+    def kernels(self, collective: int, start: Array | None, end: Array | None) -> Iterator[int]:
+        """Yield kernels that a change of *collective*, which ran from *start* to *end* before, can touch."""
+        begin, until = self._known(self._starts, collective), self._known(self._ends, collective)
+        if start is not None and end is not None:
+            begin, until = np.minimum(begin, start), np.maximum(until, end)
+        for kernels, heard in zip(self._plan.kernels, self._plan.heard[collective], strict=True):
+            first = bisect_left(kernels, True, heard, key=lambda index: not self._is_over(index, begin))
+            for index in kernels[first:]:
+                reached = self._starts[index]
+                if reached is None or (reached >= until).all():
+                    break
+                yield index
+
+    def _window(self, kernel: int, number: int, start: Array, latest: Array) -> Iterator[int]:
         """Yield the collectives of a communicator that can run in some lane between *start* and *latest*."""
-        served = self._served[number]
-        for place in range(first[number], len(served)):
-            begin, end = self._starts[served[place]], self._ends[served[place]]
-            if begin is None or end is None or (begin >= latest).all():
+        served, last = self._plan.served[number], self._plan.independent[kernel][number]
+        for place in range(self._first_after(kernel, number, last, start), last):
+            begin = self._starts[served[place]]
+            if begin is None or (begin >= latest).all():
                 return
-            if place == first[number] and (end <= start).all():
-                first[number] += 1  # over for all kernels that follow in the stream
-            else:
-                yield served[place]
+            yield served[place]
+
+    def _first_after(self, kernel: int, number: int, last: int, start: Array) -> int:
+        """Place of the first collective, before *last*, that is not over in all lanes at *start*."""
+        served, key = self._plan.served[number], (self._stream[kernel], number)
+        place = min(self._near[key], last)
+        while place and not self._is_over(served[place - 1], start):
+            place -= 1
+        while place < last and self._is_over(served[place], start):
+            place += 1
+        self._near[key] = place
+        return place
+
+    def _is_over(self, index: int, at: Array) -> bool:
+        end = self._ends[index]
+        return end is not None and bool((end <= at).all())
 
     def _in_turn(self, windows: Iterable[list[int]], movement: Array) -> Iterator[Segment]:
         """Yield the segments beside the collectives of one communicator, or of none."""
