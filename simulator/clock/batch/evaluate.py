@@ -10,10 +10,9 @@ as no two transfers share a link; lanes in which they do fall back to the engine
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from heapq import heappop, heappush
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +22,7 @@ from simulator.clock.batch.sharing import shares_a_link
 from simulator.clock.batch.slowdown import Beside
 from simulator.clock.engine import simulate
 from simulator.clock.timeline import Timeline
-from simulator.schedules.program import HostWork, Launch
+from simulator.schedules.program import HostWork
 
 __all__ = ["Batch", "evaluate"]
 
@@ -70,8 +69,7 @@ def evaluate(lanes: Lanes) -> Batch:
 
 def _last_end(lanes: Lanes, ends: Sequence[Array]) -> Array:
     """End of the last operation, by lane."""
-    steps = zip(lanes.plan.program.instructions, ends, strict=True)
-    last = {item.stream: end for item, end in steps if isinstance(item, Launch)}
+    last = {stream: end for stream, end in zip(lanes.plan.streams, ends, strict=True) if stream >= 0}
     return reduce(np.maximum, last.values(), np.zeros(lanes.count))
 
 
@@ -79,7 +77,7 @@ class _Replay:
     """Starts and ends of all instructions.
 
     Each is evaluated in its turn, and once more when something has changed that it rests on: what it waits for, or, for
-    a kernel, a collective beside it that came later in the order.  It ends with a pass that changes nothing.
+    a kernel, a collective beside it that came later in the order.  It ends with a pass that corrects nothing.
     """
 
     def __init__(self, lanes: Lanes) -> None:
@@ -88,14 +86,14 @@ class _Replay:
         self._starts: list[Array | None] = [None] * size
         self._ends: list[Array | None] = [None] * size
         self._zero = np.zeros(lanes.count)
-        self._durations = tuple(_durations(lanes))
+        self._durations = _durations(lanes)
         self._slowed = _slowed(lanes)
         self._beside = Beside(lanes, self._starts, self._ends)
-        self._place = {index: place for place, index in enumerate(self._plan.order)}
+        self._corrected = False
 
     def comes_to_rest(self) -> bool:
-        """Pass over the program until nothing changes; say whether that takes no more than :data:`MOST_PASSES`."""
-        return any(not self._changes() for _ in range(MOST_PASSES))
+        """Pass over the program until nothing is corrected; say whether :data:`MOST_PASSES` were enough."""
+        return any(not self._corrects() for _ in range(MOST_PASSES))
 
     def starts(self) -> list[Array]:
         """Of all instructions."""
@@ -105,63 +103,65 @@ class _Replay:
         """Of all instructions."""
         return [row for row in self._ends if row is not None]
 
-    def _changes(self) -> bool:
-        """Evaluate all instructions; say whether any had to be corrected."""
-        corrected = False
-        for now in range(len(self._plan.order)):
-            again = [now]
+    def _corrects(self) -> bool:
+        """Evaluate all instructions; say whether any had to be evaluated again to another end."""
+        self._corrected = False
+        for last, index in enumerate(self._plan.order):
+            again = self._places(self._update(index), last)
             while again:
-                place = heappop(again)
-                index = self._plan.order[place]
-                before = self._starts[index], self._ends[index]
-                self._evaluate(index)
-                if before[1] is None or (before[1] != self._ends[index]).any():
-                    corrected |= before[1] is not None
-                    for other in {self._place[item] for item in self._resting_on(index, *before)} - {*again}:
-                        if other <= now:
-                            heappush(again, other)
-        return corrected
+                place = min(again)  # what it changes comes after it
+                again.remove(place)
+                again |= self._places(self._update(self._plan.order[place]), last)
+        return self._corrected
 
-    def _evaluate(self, index: int) -> None:
+    def _places(self, touched: Iterable[int], last: int) -> set[int]:
+        """Places of *touched* in the order, up to the *last* one evaluated."""
+        return {place for index in touched if (place := self._plan.places[index]) <= last}
+
+    def _update(self, index: int) -> Iterator[int]:
+        """Evaluate an instruction and yield what rests on it, if it has not happened at that time before."""
+        start, end = self._starts[index], self._ends[index]
+        now = self._evaluate(index)
+        if end is not None:
+            if (end == now).all():
+                return
+            self._corrected = True
+            yield from self._plan.followers[index]
+        if self._slowed and index in self._plan.heard:
+            yield from self._beside.kernels(index, start, end)
+
+    def _evaluate(self, index: int) -> Array:
         start = end = self._ready(self._plan.after[index])
         if index in self._slowed:
             end = self._beside.end(index, start)
         elif (duration := self._durations[index]) is not None:
             end = start + duration
         self._starts[index], self._ends[index] = start, end
+        return end
 
     def _ready(self, needs: Sequence[int]) -> Array:
         """When all of *needs* are done."""
-        if not needs:
-            return self._zero
-        ends = [self._ends[need] for need in needs]
-        return reduce(np.maximum, [end for end in ends if end is not None])
-
-    def _resting_on(self, index: int, start: Array | None, end: Array | None) -> Iterator[int]:
-        """Yield what has to hear of a change of *index*, which ran from *start* to *end* before."""
-        yield from self._plan.followers[index]
-        if self._slowed and index in self._plan.heard:
-            yield from self._beside.kernels(index, start, end)
+        latest = self._zero
+        for place, need in enumerate(needs):
+            end = self._ends[need]
+            assert end is not None
+            latest = np.maximum(latest, end) if place else end
+        return latest
 
 
-def _durations(lanes: Lanes) -> Iterator[Array | None]:
+def _durations(lanes: Lanes) -> list[Array | None]:
     """Time of each instruction when nothing slows it; None for waits."""
-    host = iter(lanes.host)
-    for item in lanes.plan.program.instructions:
-        if isinstance(item, HostWork):
-            yield next(host)
-        else:
-            yield lanes.alone[item.operation] if isinstance(item, Launch) else None
+    durations = [lanes.alone[operation] if operation >= 0 else None for operation in lanes.plan.operations]
+    works = (index for index, item in enumerate(lanes.plan.program.instructions) if isinstance(item, HostWork))
+    for index, time in zip(works, lanes.host, strict=True):
+        durations[index] = time
+    return durations
 
 
 def _slowed(lanes: Lanes) -> frozenset[int]:
     """Kernels that take time, if anything slows kernels."""
     if not (np.maximum(lanes.held, lanes.moved) * lanes.most).any():
         return frozenset()
-    takes_time, instructions = lanes.alone.any(axis=1), lanes.plan.program.instructions
-    return frozenset(
-        index
-        for of_stream in lanes.plan.kernels
-        for index in of_stream
-        if isinstance(item := instructions[index], Launch) and takes_time[item.operation]
-    )
+    takes_time = lanes.alone.any(axis=1)
+    kernels = (index for of_stream in lanes.plan.kernels for index in of_stream)
+    return frozenset(index for index in kernels if takes_time[lanes.plan.operations[index]])

@@ -37,12 +37,18 @@ class Plan:
     program: Program
     communicators: tuple[int, ...]
     """Of operations, as :attr:`~simulator.clock.stage.RankClass.communicators`."""
+    operations: tuple[int, ...]
+    """Of launches, -1 for others."""
+    streams: tuple[int, ...]
+    """Of launches, -1 for others."""
     after: tuple[tuple[int, ...], ...]
     """Instructions that must be done before."""
     followers: tuple[tuple[int, ...], ...]
     """Instructions that wait for it."""
     order: tuple[int, ...]
     """All instructions, kernels as late as possible."""
+    places: tuple[int, ...]
+    """Of instructions in that order."""
     served: tuple[tuple[int, ...], ...]
     """For each communicator that serves any, its collectives in order."""
     kernels: tuple[tuple[int, ...], ...]
@@ -76,9 +82,12 @@ def plan_of(program: Program, communicators: tuple[int, ...]) -> Plan:
     return Plan(
         program=program,
         communicators=communicators,
+        operations=tuple(item.operation if isinstance(item, Launch) else -1 for item in program.instructions),
+        streams=tuple(item.stream if isinstance(item, Launch) else -1 for item in program.instructions),
         after=after,
         followers=(followers := _followers(after)),
-        order=_order(after, followers, kernels),
+        order=(order := _order(after, followers, kernels)),
+        places=tuple(sorted(range(len(order)), key=order.__getitem__)),
         served=served,
         kernels=kernels,
         heard={

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.clock.batch.lanes import Array, Lanes
-from simulator.schedules.program import Launch
 
 __all__ = ["shares_a_link"]
 
@@ -24,18 +23,14 @@ Mask = npt.NDArray[np.bool_]
 
 def shares_a_link(lanes: Lanes, starts: Sequence[Array], ends: Sequence[Array]) -> Mask:
     """Say for each lane whether collectives of different communicators met on a link."""
-    links = {
-        index: lanes.links[item.operation]
-        for index, item in enumerate(lanes.plan.program.instructions)
-        if isinstance(item, Launch)
-    }
+    links, operations = lanes.links, lanes.plan.operations
     found = np.zeros(lanes.count, dtype=np.bool_)
     for some, others in combinations(lanes.plan.served, 2):
-        used = [np.bitwise_or.reduce([links[index] for index in served], axis=0) for served in (some, others)]
+        used = [np.bitwise_or.reduce([links[operations[index]] for index in served]) for served in (some, others)]
         if (used[0] & used[1]).any():
             for one, other in _side_by_side(some, others, starts, ends):
                 together = (starts[one] < ends[other]) & (starts[other] < ends[one])
-                found |= together & ((links[one] & links[other]) != 0)
+                found |= together & ((links[operations[one]] & links[operations[other]]) != 0)
     return found
 
 

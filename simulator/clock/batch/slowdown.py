@@ -1,13 +1,15 @@
 r"""Kernels beside collectives whose times are known, in all lanes at once.
 
-The instants at which collectives start and end cut the time after the start of a kernel into segments, in each of which
-it has one pace s, the time that a second of work takes (:mod:`simulator.laws.interference`).  With w the work that is
-left at t, a segment that ends at u does
+A kernel that starts at t and would end at E runs with pace s, the time that a second of work takes
+(:mod:`simulator.laws.interference`), while something is beside it from a to b.  Before a' = max(a, t) nothing holds it
+back, so E - a' of its work is left then.  It either ends in time and has taken (s - 1)(E - a') longer, or does
+(b - a') / s of its work until b and loses the rest of that time:
 
-.. math:: d = \min\left(\frac{\max(u - t, 0)}{s}, w\right), \quad t \leftarrow t + s d, \quad w \leftarrow w - d
+.. math:: E \leftarrow E + \max\left(0, \min\left((s - 1)(E - a'),\ (1 - 1/s)(b - a')\right)\right)
 
-and what is left after the last segment runs at full speed.  A lane whose kernel is done has w = 0 and stays where it is,
-so lanes need no branches.
+Both terms are negative where the interval lies behind the kernel or before it.  Intervals are taken in order of time
+and do not overlap: collectives of one communicator are such a sequence; those of several are cut at every start and
+end, and between two cuts their shares add up.
 """
 
 from __future__ import annotations
@@ -15,65 +17,64 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from simulator.clock.batch.lanes import Array, Lanes
-from simulator.schedules.program import Launch
 
 __all__ = ["Beside"]
 
-Segment = tuple[Array, Array | None]
-"""End of a segment and the pace of the kernel in it; None where nothing is beside it."""
+Rows = Sequence[Array | None]
+"""One per instruction, None while it is not known."""
+
+
+class _Loss(NamedTuple):
+    """What a kernel loses beside something, by lane."""
+
+    of_work: Array
+    """s - 1"""
+    of_time: Array
+    """1 - 1/s"""
 
 
 class Beside:
-    """Walks kernels along the collectives beside them.
+    """Prolongs kernels by the collectives beside them.
 
     Parameters
     ----------
     lanes
         What operations take.
     starts, ends
-        Of instructions, None where not yet known; the caller fills them in.
+        Of instructions; the caller fills them in.
     """
 
-    def __init__(self, lanes: Lanes, starts: Sequence[Array | None], ends: Sequence[Array | None]) -> None:
+    def __init__(self, lanes: Lanes, starts: Rows, ends: Rows) -> None:
         self._lanes, self._plan, self._starts, self._ends = lanes, lanes.plan, starts, ends
-        launches = [
-            (index, item) for index, item in enumerate(lanes.plan.program.instructions) if isinstance(item, Launch)
-        ]
-        self._operation = {index: item.operation for index, item in launches}
-        self._stream = {index: item.stream for index, item in launches}
-        self._held, self._moved = (1 / (1 - np.minimum(taken, lanes.most)) for taken in (lanes.held, lanes.moved))
-        self._slowest = self._bound()
+        self._losses: dict[tuple[int, int], _Loss] = {}
         self._near: dict[tuple[int, int], int] = defaultdict(int)
-        """Where the search began to be right, by stream of kernels and communicator."""
-
-    def _bound(self) -> Array:
-        """Return a pace that no kernel exceeds, by lane."""
-        bound = np.ones((1, self._lanes.count))
-        for taken in (self._lanes.held, self._lanes.moved):
-            peak = sum(
-                (taken[[self._operation[index] for index in served]].max(axis=0) for served in self._plan.served),
-                start=np.zeros(1),
-            )
-            bound = np.maximum(bound, 1 / (1 - np.minimum(peak, self._lanes.most)))
-        return bound[0]
+        """First collective that was not over at the last kernel's start, by stream of kernels and communicator."""
 
     def end(self, kernel: int, start: Array) -> Array:
         """Return when *kernel*, the number of an instruction, ends if it starts at *start*."""
-        operation = self._operation[kernel]
-        work, movement = self._lanes.alone[operation], self._lanes.movement[operation]
-        latest = start + work * self._slowest
-        windows = [list(self._window(kernel, number, start, latest)) for number in range(len(self._plan.served))]
-        busy = [window for window in windows if window]
-        segments = self._merged(busy, movement) if len(busy) > 1 else self._in_turn(busy, movement)
-        return _walked(start, work, segments)
+        end = start + self._lanes.alone[self._plan.operations[kernel]]
+        if len(self._plan.served) == 1:
+            self._prolong(end, kernel, self._window(kernel, 0, start, end), start)
+            return end
+        latest = start + (end - start) * self._slowest
+        found = [list(self._window(kernel, number, start, latest)) for number in range(len(self._plan.served))]
+        windows = [window for window in found if window]
+        if len(windows) == 1:
+            self._prolong(end, kernel, windows[0], start)
+        elif windows:
+            self._prolong_by_several(end, kernel, [index for window in windows for index in window], start)
+        return end
 
     def kernels(self, collective: int, start: Array | None, end: Array | None) -> Iterator[int]:
         """Yield kernels that a change of *collective*, which ran from *start* to *end* before, can touch."""
-        begin, until = self._known(self._starts, collective), self._known(self._ends, collective)
+        begin, until = _known(self._starts, collective), _known(self._ends, collective)
         if start is not None and end is not None:
             begin, until = np.minimum(begin, start), np.maximum(until, end)
         for kernels, heard in zip(self._plan.kernels, self._plan.heard[collective], strict=True):
@@ -84,21 +85,22 @@ class Beside:
                     break
                 yield index
 
-    def _window(self, kernel: int, number: int, start: Array, latest: Array) -> Iterator[int]:
-        """Yield the collectives of a communicator that can run in some lane between *start* and *latest*."""
+    def _window(self, kernel: int, number: int, start: Array, end: Array) -> Iterator[int]:
+        """Yield the collectives of a communicator that run in some lane between *start* and *end*, which may grow."""
         served, last = self._plan.served[number], self._plan.independent[kernel][number]
         for place in range(self._first_after(kernel, number, last, start), last):
             begin = self._starts[served[place]]
-            if begin is None or (begin >= latest).all():
+            if begin is None or (begin >= end).all():
                 return
             yield served[place]
 
     def _first_after(self, kernel: int, number: int, last: int, start: Array) -> int:
         """Place of the first collective, before *last*, that is not over in all lanes at *start*."""
-        served, key = self._plan.served[number], (self._stream[kernel], number)
+        served, key = self._plan.served[number], (self._plan.streams[kernel], number)
         place = min(self._near[key], last)
-        while place and not self._is_over(served[place - 1], start):
-            place -= 1
+        if self._ends[kernel] is not None:  # once more: later kernels have been here
+            while place and not self._is_over(served[place - 1], start):
+                place -= 1
         while place < last and self._is_over(served[place], start):
             place += 1
         self._near[key] = place
@@ -108,46 +110,66 @@ class Beside:
         end = self._ends[index]
         return end is not None and bool((end <= at).all())
 
-    def _in_turn(self, windows: Iterable[list[int]], movement: Array) -> Iterator[Segment]:
-        """Yield the segments beside the collectives of one communicator, or of none."""
-        for index in (index for window in windows for index in window):
-            operation = self._operation[index]
-            yield self._known(self._starts, index), None
-            held, moved = self._held[operation], self._moved[operation]
-            yield self._known(self._ends, index), held + movement * (moved - held)
+    def _prolong(self, end: Array, kernel: int, beside: Iterable[int], start: Array) -> None:
+        """Let *end* grow by what *kernel* loses to collectives *beside* it, one after another."""
+        for index in beside:
+            loss = self._loss(self._plan.operations[kernel], self._plan.operations[index])
+            _lose(end, np.maximum(_known(self._starts, index), start), _known(self._ends, index), loss)
 
-    def _merged(self, windows: Iterable[list[int]], movement: Array) -> Iterator[Segment]:
-        """Yield the segments beside the collectives of several communicators."""
-        found = [index for window in windows for index in window]
-        edges = np.stack([self._known(rows, index) for rows in (self._starts, self._ends) for index in found])
+    def _loss(self, kernel: int, collective: int) -> _Loss:
+        key = kernel, collective
+        if key not in self._losses:
+            held, moved = self._lanes.held[collective], self._lanes.moved[collective]
+            self._losses[key] = self._loss_to(held, moved, self._lanes.movement[kernel])
+        return self._losses[key]
+
+    def _loss_to(self, held: Array, moved: Array, movement: Array) -> _Loss:
+        """Loss of kernels with *movement* to everything that takes these shares."""
+        held, moved = np.minimum(held, self._lanes.most[0]), np.minimum(moved, self._lanes.most[0])
+        pace = (1 - movement) / (1 - held) + movement / (1 - moved)
+        return _Loss(pace - 1, 1 - 1 / pace)
+
+    def _prolong_by_several(self, end: Array, kernel: int, beside: Sequence[int], start: Array) -> None:
+        """Let *end* grow by what *kernel* loses to collectives of several communicators."""
+        edges = np.stack([_known(rows, index) for rows in (self._starts, self._ends) for index in beside])
         order = np.argsort(edges, axis=0)
-        held, moved = (self._paces(taken, found, order) for taken in (self._lanes.held, self._lanes.moved))
-        for until, slow, slow_moving in zip(np.take_along_axis(edges, order, axis=0), held, moved, strict=True):
-            yield until, slow + movement * (slow_moving - slow)
+        cuts = np.maximum(np.take_along_axis(edges, order, axis=0), start)
+        collectives = [self._plan.operations[index] for index in beside]
+        held, moved = (_sums(taken[collectives], order) for taken in (self._lanes.held, self._lanes.moved))
+        loss = self._loss_to(held, moved, self._lanes.movement[self._plan.operations[kernel]])
+        for place, (begin, until) in enumerate(pairwise(cuts)):
+            _lose(end, begin, until, _Loss(loss.of_work[place], loss.of_time[place]))
 
-    def _paces(self, taken: Array, found: Sequence[int], order: Array) -> Array:
-        """Pace of what *taken* slows before each edge in *order*, which has the starts of *found* before the ends."""
-        changes = taken[[self._operation[index] for index in found]]
-        sorted_changes = np.take_along_axis(np.concatenate([changes, -changes]), order, axis=0)
-        before = np.cumsum(sorted_changes, axis=0) - sorted_changes
-        return 1 / (1 - np.minimum(before, self._lanes.most))
-
-    @staticmethod
-    def _known(rows: Sequence[Array | None], index: int) -> Array:
-        row = rows[index]
-        assert row is not None
-        return row
+    @cached_property
+    def _slowest(self) -> Array:
+        """A pace that no kernel exceeds, by lane: the most greedy collectives of all communicators at once."""
+        operations = [[self._plan.operations[index] for index in served] for served in self._plan.served]
+        most = self._lanes.most[0]
+        bounds = [
+            1 / (1 - np.minimum(sum(taken[of_one].max(axis=0) for of_one in operations), most))
+            for taken in (self._lanes.held, self._lanes.moved)
+        ]
+        return np.maximum(*bounds)
 
 
-def _walked(start: Array, work: Array, segments: Iterable[Segment]) -> Array:
-    """Return when *work* is done that starts at *start*."""
-    at, left = start.copy(), np.broadcast_to(work, start.shape).copy()
-    for until, pace in segments:
-        done = np.maximum(until - at, 0.0)
-        if pace is not None:
-            done /= pace
-        np.minimum(done, left, out=done)
-        left -= done
-        at += done if pace is None else done * pace
-    at += left
-    return at
+def _lose(end: Array, begin: Array, until: Array, loss: _Loss) -> None:
+    """Let *end* grow by what is lost from *begin*, not before the kernel's start, to *until*."""
+    time = until - begin
+    time *= loss.of_time
+    work = end - begin
+    work *= loss.of_work
+    np.minimum(time, work, out=time)
+    np.maximum(time, 0.0, out=time)
+    end += time
+
+
+def _sums(taken: Array, order: Array) -> Array:
+    """Sum of what is *taken* after each edge in *order*, which has all starts before all ends."""
+    changes = np.broadcast_to(np.concatenate([taken, -taken]), order.shape)
+    return np.cumsum(np.take_along_axis(changes, order, axis=0), axis=0)
+
+
+def _known(rows: Rows, index: int) -> Array:
+    row = rows[index]
+    assert row is not None
+    return row
