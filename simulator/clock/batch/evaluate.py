@@ -54,7 +54,7 @@ class Batch:
 def evaluate(lanes: Lanes) -> Batch:
     """Replay the program in all lanes."""
     replay = _Replay(lanes)
-    unsettled = not replay.comes_to_rest()
+    unsettled = np.full(lanes.count, not replay.comes_to_rest())
     starts, ends = replay.starts(), replay.ends()
     fallback = np.broadcast_to(lanes.at_once[0], lanes.count).copy()
     reasons = ((Fallback.UNSETTLED, unsettled), (Fallback.SHARING, shares_a_link(lanes, starts, ends)))
@@ -85,6 +85,7 @@ class _Replay:
         size = len(self._plan.order)
         self._starts: list[Array | None] = [None] * size
         self._ends: list[Array | None] = [None] * size
+        self._room = np.empty((size, 2, lanes.count))  # one piece: small ones cost as much as all of the arithmetic
         self._zero = np.zeros(lanes.count)
         self._durations = _durations(lanes)
         self._slowed = _slowed(lanes)
@@ -123,7 +124,7 @@ class _Replay:
         start, end = self._starts[index], self._ends[index]
         now = self._evaluate(index)
         if end is not None:
-            if (end == now).all():
+            if not np.count_nonzero(end != now):
                 return
             self._corrected = True
             yield from self._plan.followers[index]
@@ -131,21 +132,22 @@ class _Replay:
             yield from self._beside.kernels(index, start, end)
 
     def _evaluate(self, index: int) -> Array:
-        start = end = self._ready(self._plan.after[index])
+        room = self._room[index] if self._ends[index] is None else np.empty_like(self._room[index])
+        start = end = self._ready(self._plan.after[index], room[0])
+        if (duration := self._durations[index]) is not None:
+            end = np.add(start, duration, out=room[1])
         if index in self._slowed:
-            end = self._beside.end(index, start)
-        elif (duration := self._durations[index]) is not None:
-            end = start + duration
+            self._beside.prolong(index, start, end)
         self._starts[index], self._ends[index] = start, end
         return end
 
-    def _ready(self, needs: Sequence[int]) -> Array:
-        """When all of *needs* are done."""
+    def _ready(self, needs: Sequence[int], room: Array) -> Array:
+        """When all of *needs* are done; *room* is for the answer if it is nobody's end."""
         latest = self._zero
         for place, need in enumerate(needs):
             end = self._ends[need]
             assert end is not None
-            latest = np.maximum(latest, end) if place else end
+            latest = np.maximum(latest, end, out=room) if place else end
         return latest
 
 
@@ -162,6 +164,6 @@ def _slowed(lanes: Lanes) -> frozenset[int]:
     """Kernels that take time, if anything slows kernels."""
     if not (np.maximum(lanes.held, lanes.moved) * lanes.most).any():
         return frozenset()
-    takes_time = lanes.alone.any(axis=1)
+    takes_time = {operation for operation, row in enumerate(lanes.alone) if row.any()}
     kernels = (index for of_stream in lanes.plan.kernels for index in of_stream)
-    return frozenset(index for index in kernels if takes_time[lanes.plan.operations[index]])
+    return frozenset(index for index in kernels if lanes.plan.operations[index] in takes_time)

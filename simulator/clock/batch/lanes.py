@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -76,11 +76,10 @@ class Lanes:
             yield self._cut(slice(first, min(first + size, self.count)))
 
     def _cut(self, where: slice) -> Lanes:
-        rows = {item.name: getattr(self, item.name) for item in fields(self)}
-        cut = {
-            name: value[:, where] for name, value in rows.items() if isinstance(value, np.ndarray) and value.shape[1] > 1
-        }
-        return replace(self, **cut, count=where.stop - where.start, stages=self.stages[where])
+        rows = [(item.name, getattr(self, item.name)) for item in fields(self)]
+        arrays = [(name, row) for name, row in rows if isinstance(row, np.ndarray)]
+        wide: dict[str, Any] = {name: row[:, where] for name, row in arrays if row.shape[1] > 1}
+        return replace(self, **wide, count=where.stop - where.start, stages=self.stages[where])
 
 
 class _Costs(NamedTuple):

@@ -90,23 +90,33 @@ def plan_of(program: Program, communicators: tuple[int, ...]) -> Plan:
         places=tuple(sorted(range(len(order)), key=order.__getitem__)),
         served=served,
         kernels=kernels,
-        heard={
-            index: tuple(
-                bisect_right(of_stream, clocks[index][stream], key=lambda kernel, at=stream: clocks[kernel][at])
-                for stream, of_stream in enumerate(kernels, HOST + 1)
-            )
-            for of_one in served
-            for index in of_one
-        },
-        independent={
-            index: tuple(
-                bisect_left(of_one, clocks[index][stream], key=lambda collective, at=stream: clocks[collective][at])
-                for of_one in served
-            )
-            for stream, of_stream in enumerate(kernels, HOST + 1)
-            for index in of_stream
-        },
+        heard=_heard(served, kernels, clocks),
+        independent=_independent(served, kernels, clocks),
     )
+
+
+def _heard(
+    served: Sequence[Sequence[int]], kernels: Sequence[Sequence[int]], clocks: Sequence[Clock]
+) -> dict[int, tuple[int, ...]]:
+    """For each collective, how many kernels of each stream it waits for: they are the first."""
+    places = [[clocks[index][place] for index in of_stream] for place, of_stream in enumerate(kernels, HOST + 1)]
+    return {
+        index: tuple(bisect_right(places[stream], known) for stream, known in enumerate(clocks[index][HOST + 1 :]))
+        for of_one in served
+        for index in of_one
+    }
+
+
+def _independent(
+    served: Sequence[Sequence[int]], kernels: Sequence[Sequence[int]], clocks: Sequence[Clock]
+) -> dict[int, tuple[int, ...]]:
+    """For each kernel, how many collectives of each communicator do not wait for it: they are the first."""
+    found = {}
+    for place, of_stream in enumerate(kernels, HOST + 1):
+        known = [[clocks[index][place] for index in of_one] for of_one in served]
+        for index in of_stream:
+            found[index] = tuple(bisect_left(of_one, clocks[index][place]) for of_one in known)
+    return found
 
 
 def _served(program: Program, communicators: Sequence[int]) -> tuple[tuple[int, ...], ...]:

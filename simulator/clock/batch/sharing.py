@@ -40,10 +40,10 @@ def _side_by_side(
     """Pairs that overlap in any lane, or nearly; each communicator serves one after another."""
     pairs, first = [], 0
     for one in some:
-        while first < len(others) and (ends[others[first]] <= starts[one]).all():
+        while first < len(others) and not np.count_nonzero(ends[others[first]] > starts[one]):
             first += 1
         for other in others[first:]:
-            if (starts[other] >= ends[one]).all():
+            if not np.count_nonzero(starts[other] < ends[one]):
                 break
             pairs.append((one, other))
     return pairs

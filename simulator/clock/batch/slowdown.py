@@ -18,10 +18,11 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from simulator.clock.batch.lanes import Array, Lanes
 
@@ -57,20 +58,18 @@ class Beside:
         self._near: dict[tuple[int, int], int] = defaultdict(int)
         """First collective that was not over at the last kernel's start, by stream of kernels and communicator."""
 
-    def end(self, kernel: int, start: Array) -> Array:
-        """Return when *kernel*, the number of an instruction, ends if it starts at *start*."""
-        end = start + self._lanes.alone[self._plan.operations[kernel]]
+    def prolong(self, kernel: int, start: Array, end: Array) -> None:
+        """Let *end*, when *kernel* would end alone if it starts at *start*, grow by what it loses."""
         if len(self._plan.served) == 1:
-            self._prolong(end, kernel, self._window(kernel, 0, start, end), start)
-            return end
+            self._lose_in_turn(kernel, self._window(kernel, 0, start, end), start, end)
+            return
         latest = start + (end - start) * self._slowest
         found = [list(self._window(kernel, number, start, latest)) for number in range(len(self._plan.served))]
         windows = [window for window in found if window]
         if len(windows) == 1:
-            self._prolong(end, kernel, windows[0], start)
+            self._lose_in_turn(kernel, windows[0], start, end)
         elif windows:
-            self._prolong_by_several(end, kernel, [index for window in windows for index in window], start)
-        return end
+            self._lose_together(kernel, [index for window in windows for index in window], start, end)
 
     def kernels(self, collective: int, start: Array | None, end: Array | None) -> Iterator[int]:
         """Yield kernels that a change of *collective*, which ran from *start* to *end* before, can touch."""
@@ -78,19 +77,15 @@ class Beside:
         if start is not None and end is not None:
             begin, until = np.minimum(begin, start), np.maximum(until, end)
         for kernels, heard in zip(self._plan.kernels, self._plan.heard[collective], strict=True):
-            first = bisect_left(kernels, True, heard, key=lambda index: not self._is_over(index, begin))
-            for index in kernels[first:]:
-                reached = self._starts[index]
-                if reached is None or (reached >= until).all():
-                    break
-                yield index
+            if heard < len(kernels) and self._ends[kernels[heard]] is not None:
+                first = bisect_left(kernels, True, heard, key=lambda index: not self._is_over(index, begin))
+                yield from takewhile(lambda index: self._has_begun(index, until), kernels[first:])
 
     def _window(self, kernel: int, number: int, start: Array, end: Array) -> Iterator[int]:
         """Yield the collectives of a communicator that run in some lane between *start* and *end*, which may grow."""
         served, last = self._plan.served[number], self._plan.independent[kernel][number]
         for place in range(self._first_after(kernel, number, last, start), last):
-            begin = self._starts[served[place]]
-            if begin is None or (begin >= end).all():
+            if not self._has_begun(served[place], end):
                 return
             yield served[place]
 
@@ -107,10 +102,16 @@ class Beside:
         return place
 
     def _is_over(self, index: int, at: Array) -> bool:
+        """Say whether an instruction has ended in all lanes."""
         end = self._ends[index]
-        return end is not None and bool((end <= at).all())
+        return end is not None and not np.count_nonzero(end > at)
 
-    def _prolong(self, end: Array, kernel: int, beside: Iterable[int], start: Array) -> None:
+    def _has_begun(self, index: int, at: Array) -> bool:
+        """Say whether an instruction has started in some lane."""
+        start = self._starts[index]
+        return start is not None and bool(np.count_nonzero(start < at))
+
+    def _lose_in_turn(self, kernel: int, beside: Iterable[int], start: Array, end: Array) -> None:
         """Let *end* grow by what *kernel* loses to collectives *beside* it, one after another."""
         for index in beside:
             loss = self._loss(self._plan.operations[kernel], self._plan.operations[index])
@@ -129,7 +130,7 @@ class Beside:
         pace = (1 - movement) / (1 - held) + movement / (1 - moved)
         return _Loss(pace - 1, 1 - 1 / pace)
 
-    def _prolong_by_several(self, end: Array, kernel: int, beside: Sequence[int], start: Array) -> None:
+    def _lose_together(self, kernel: int, beside: Sequence[int], start: Array, end: Array) -> None:
         """Let *end* grow by what *kernel* loses to collectives of several communicators."""
         edges = np.stack([_known(rows, index) for rows in (self._starts, self._ends) for index in beside])
         order = np.argsort(edges, axis=0)
@@ -144,12 +145,12 @@ class Beside:
     def _slowest(self) -> Array:
         """A pace that no kernel exceeds, by lane: the most greedy collectives of all communicators at once."""
         operations = [[self._plan.operations[index] for index in served] for served in self._plan.served]
-        most = self._lanes.most[0]
-        bounds = [
-            1 / (1 - np.minimum(sum(taken[of_one].max(axis=0) for of_one in operations), most))
-            for taken in (self._lanes.held, self._lanes.moved)
+        peaks = [
+            [taken[of_one].max(axis=0) for of_one in operations] for taken in (self._lanes.held, self._lanes.moved)
         ]
-        return np.maximum(*bounds)
+        bounds = [1 / (1 - np.minimum(np.sum(peak, axis=0), self._lanes.most[0])) for peak in peaks]
+        slowest: Array = np.maximum(*bounds)
+        return slowest
 
 
 def _lose(end: Array, begin: Array, until: Array, loss: _Loss) -> None:
@@ -163,10 +164,11 @@ def _lose(end: Array, begin: Array, until: Array, loss: _Loss) -> None:
     end += time
 
 
-def _sums(taken: Array, order: Array) -> Array:
+def _sums(taken: Array, order: npt.NDArray[np.intp]) -> Array:
     """Sum of what is *taken* after each edge in *order*, which has all starts before all ends."""
     changes = np.broadcast_to(np.concatenate([taken, -taken]), order.shape)
-    return np.cumsum(np.take_along_axis(changes, order, axis=0), axis=0)
+    sums: Array = np.cumsum(np.take_along_axis(changes, order, axis=0), axis=0)
+    return sums
 
 
 def _known(rows: Rows, index: int) -> Array:
