@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from simulator.clock.batch.evaluate import Batch, evaluate
 from simulator.clock.batch.lane import timeline_of
-from simulator.clock.batch.lanes import Array, Fallback, Lanes
+from simulator.clock.batch.lanes import Array, Fallback, Lanes, Numbers
 from simulator.clock.timeline import ClassTimeline
 from simulator.laws.collectives.base import Collective
 from simulator.laws.kernels import Kernel
@@ -53,7 +53,8 @@ class Exposures:
 
 def exposures(lanes: Lanes) -> Exposures:
     """Evaluate and read all *lanes*, part by part."""
-    return _joined([read(evaluate(part)) for part in lanes.parts(PART)])
+    numbers, parts = zip(*((numbers, read(evaluate(part))) for numbers, part in lanes.parts(PART)), strict=True)
+    return _joined(parts, np.argsort(np.concatenate(numbers)))
 
 
 def read(batch: Batch) -> Exposures:
@@ -169,19 +170,17 @@ def _put(found: Exposures, lane: int, one: Exposure | None) -> None:
             row[lane] = np.nan if one is None else values.get(name, 0.0)
 
 
-def _joined(parts: Sequence[Exposures]) -> Exposures:
-    """One after another."""
+def _joined(parts: Sequence[Exposures], order: Numbers) -> Exposures:
+    """All lanes of *parts* in *order*."""
     rows = {item.name: [getattr(part, item.name) for part in parts] for item in fields(Exposures)}
     joined: dict[str, Any] = {
-        name: _joined_by_name(row, parts) if isinstance(row[0], dict) else np.concatenate(row)
+        name: _joined_by_name(row, parts, order) if isinstance(row[0], dict) else np.concatenate(row)[order]
         for name, row in rows.items()
     }
     return Exposures(**joined)
 
 
-def _joined_by_name(rows: Sequence[dict[str, Array]], parts: Sequence[Exposures]) -> dict[str, Array]:
+def _joined_by_name(rows: Sequence[dict[str, Array]], parts: Sequence[Exposures], order: Numbers) -> dict[str, Array]:
     names = dict.fromkeys(name for row in rows for name in row)
-    zeros = [np.zeros(len(part.step_time)) for part in parts]
-    return {
-        name: np.concatenate([row.get(name, zero) for row, zero in zip(rows, zeros, strict=True)]) for name in names
-    }
+    pairs = [(row, np.zeros(len(part.step_time))) for row, part in zip(rows, parts, strict=True)]
+    return {name: np.concatenate([row.get(name, zero) for row, zero in pairs])[order] for name in names}

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.clock.batch.evaluate import Batch
-from simulator.clock.batch.lanes import Array
+from simulator.clock.batch.lanes import Array, Numbers
 from simulator.clock.timeline import ClassTimeline
 from simulator.laws.collectives.base import Collective
 from simulator.laws.kernels import Kernel
@@ -23,7 +23,6 @@ from simulator.schedules.program import Event, HostWork, Launch, Synchronize, Wa
 
 __all__ = ["Charging"]
 
-Numbers = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 
 NOBODY = -1
@@ -234,7 +233,7 @@ class Charging:
 
     @staticmethod
     def _next(place: int, delays: Sequence[_Delay], floor: Array) -> Array:
-        """The moment from which on a delay counts: the next earlier one, or *floor*; of two at once the second counts."""
+        """When a delay begins to count: at the next earlier one, or *floor*; of two at once the second counts."""
         until, earlier = delays[place].until, floor
         for other, delay in enumerate(delays):
             if other != place:

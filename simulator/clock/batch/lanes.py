@@ -14,13 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.clock.batch.plan import Plan, outline, plan_of
-from simulator.clock.stage import RankClass, Stage, occupancy
+from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage, infinitely_fast_network, occupancy
 from simulator.laws.collectives.fabric import Phase
 from simulator.schedules.program import HostWork
 
-__all__ = ["Array", "Fallback", "Lanes", "lanes_of"]
+__all__ = ["Array", "Fallback", "Lanes", "Numbers", "infinitely_fast", "lanes_of"]
 
 Array = npt.NDArray[np.float64]
+
+Numbers = npt.NDArray[np.intp]
 
 Number = TypeVar("Number", np.float64, np.uint64)
 
@@ -70,16 +72,48 @@ class Lanes:
     stages: tuple[Stage, ...] = ()
     """One per lane for the engine to fall back on; without them such a lane has no result."""
 
-    def parts(self, size: int) -> Iterator[Lanes]:
-        """Yield the lanes in groups of *size*, whose arrays fit the caches."""
-        for first in range(0, self.count, size):
-            yield self._cut(slice(first, min(first + size, self.count)))
+    def parts(self, size: int) -> Iterator[tuple[Numbers, Lanes]]:
+        """Yield groups of *size* lanes, whose arrays fit the caches, with the numbers of their lanes.
 
-    def _cut(self, where: slice) -> Lanes:
-        rows = [(item.name, getattr(self, item.name)) for item in fields(self)]
-        arrays = [(name, row) for name, row in rows if isinstance(row, np.ndarray)]
-        wide: dict[str, Any] = {name: row[:, where] for name, row in arrays if row.shape[1] > 1}
-        return replace(self, **wide, count=where.stop - where.start, stages=self.stages[where])
+        A kernel is compared with every collective that runs beside it in any lane of a group.  So those lanes go
+        together that communicate for about the same part of their time: their kernels have the same neighbours.
+        """
+        order = np.argsort(self._communication(), kind="stable")
+        for first in range(0, self.count, size):
+            numbers = order[first : first + size]
+            yield numbers, self._picked(numbers)
+
+    def _communication(self) -> Array:
+        """Time of all collectives over that of all kernels, as an angle."""
+        launches = np.array([operation for operation in self.plan.operations if operation >= 0])
+        times = self.alone * np.bincount(launches, minlength=len(self.alone))[:, np.newaxis]
+        is_kernel = np.array(self.plan.communicators) == NO_COMMUNICATOR
+        angle: Array = np.arctan2(times[~is_kernel].sum(axis=0), times[is_kernel].sum(axis=0))
+        return np.broadcast_to(angle, self.count)
+
+    def _picked(self, numbers: Numbers) -> Lanes:
+        arrays = [(item.name, getattr(self, item.name)) for item in fields(self)]
+        wide: dict[str, Any] = {
+            name: row[:, numbers] for name, row in arrays if isinstance(row, np.ndarray) and row.shape[1] > 1
+        }
+        stages = tuple(self.stages[number] for number in numbers) if self.stages else ()
+        return replace(self, **wide, count=len(numbers), stages=stages)
+
+
+def infinitely_fast(lanes: Lanes) -> Lanes:
+    """Return the same lanes on a network on which collectives take no time."""
+    is_kernel = np.array([[number == NO_COMMUNICATOR] for number in lanes.plan.communicators])
+    nothing = np.zeros((len(is_kernel), 1))
+    return replace(
+        lanes,
+        alone=lanes.alone * is_kernel,
+        latency=nothing,
+        held=nothing,
+        moved=nothing,
+        links=nothing.astype(np.uint64),
+        at_once=np.where(lanes.at_once == Fallback.CONDITIONS, np.int8(Fallback.NONE), lanes.at_once),
+        stages=tuple(infinitely_fast_network(stage) for stage in lanes.stages),
+    )
 
 
 class _Costs(NamedTuple):
