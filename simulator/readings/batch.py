@@ -27,9 +27,6 @@ from simulator.schedules.program import Launch
 
 __all__ = ["Exposures", "exposures", "read"]
 
-PART = 4096
-"""Lanes that are evaluated and read at a time: fewer pay for the interpreter, more for the caches."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposures:
@@ -53,7 +50,7 @@ class Exposures:
 
 def exposures(lanes: Lanes) -> Exposures:
     """Evaluate and read all *lanes*, part by part."""
-    numbers, parts = zip(*((numbers, read(evaluate(part))) for numbers, part in lanes.parts(PART)), strict=True)
+    numbers, parts = zip(*((numbers, read(evaluate(part))) for numbers, part in lanes.parts()), strict=True)
     return _joined(parts, np.argsort(np.concatenate(numbers)))
 
 

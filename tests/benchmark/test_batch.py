@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from simulator.clock.batch.evaluate import evaluate
-from simulator.clock.batch.lanes import lanes_of
+from simulator.clock.batch.lanes import PART, lanes_of
 from simulator.clock.engine import simulate
 from simulator.clock.stage import stage
-from simulator.readings.batch import PART, exposures
+from simulator.readings.batch import exposures
 from simulator.readings.exposure import exposure
 from simulator.schedules.record import record
 from simulator.world.scenario import load_scenario
@@ -59,7 +59,7 @@ def test_a_lane_costs_at_most_a_300th_of_the_engine(lanes, benchmark):
     found = np.empty(LANES)
 
     def work():
-        for numbers, part in many.parts(PART):
+        for numbers, part in many.parts():
             found[numbers] = evaluate(part).step_time
 
     benchmark(work)

@@ -3,6 +3,7 @@
 import pytest
 
 from simulator.clock.batch.evaluate import evaluate
+from simulator.clock.batch.lane import timeline_of
 from simulator.clock.batch.lanes import Fallback, lanes_of
 from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage
 from simulator.laws.collectives.base import Collective
@@ -144,12 +145,14 @@ def two_copies():
     return tape.program()
 
 
-def test_kernels_of_two_streams_each_hear_of_what_follows_the_other():
+@pytest.mark.parametrize(("rounds", "reason"), [(8, Fallback.NONE), (0, Fallback.UNSETTLED)])
+def test_kernels_of_two_streams_each_hear_of_what_follows_the_other(monkeypatch, rounds, reason):
     """Which copy ends first decides which of them is slow, at half speed, and that differs from lane to lane.
 
     lane 0  stream gather  CCGGGG          lane 1  stream gather  CCCccccGGGG
             stream reduce  CCccccRRRRRR            stream reduce  CCCRRRRRR
     """
+    monkeypatch.setattr("simulator.clock.batch.evaluate.MOST_ROUNDS", rounds)
     program = two_copies()
     stages = [
         lane(
@@ -161,8 +164,13 @@ def test_kernels_of_two_streams_each_hear_of_what_follows_the_other():
         for gather, reduce in ((2.0, 4.0), (5.0, 3.0))
     ]
     batch = evaluate(lanes_of(stages))
-    assert ends(batch, batch.lanes.plan.program.streams.index("stream gather")) == [[2.0, 6.0], [7.0, 11.0]]
-    assert ends(batch, batch.lanes.plan.program.streams.index("stream reduce")) == [[6.0, 12.0], [3.0, 9.0]]
+    assert batch.fallback.tolist() == [reason, reason]
+    assert batch.step_time.tolist() == [12.0, 11.0]
+    for number, expected in enumerate(
+        [{"gather": [2.0, 6.0], "reduce": [6.0, 12.0]}, {"gather": [7.0, 11.0], "reduce": [3.0, 9.0]}]
+    ):
+        timeline = timeline_of(batch, number)
+        assert {name: [span.end for span in timeline.stream(f"stream {name}")] for name in expected} == expected
 
 
 def test_a_lane_falls_back_if_two_collectives_meet_on_a_link():

@@ -26,8 +26,8 @@ from simulator.schedules.program import HostWork
 
 __all__ = ["Batch", "evaluate"]
 
-MOST_PASSES = 8
-"""After so many, all lanes are left to the engine."""
+MOST_ROUNDS = 8
+"""How often instructions may be evaluated on average before all lanes are left to the engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +91,14 @@ class _Replay:
         self._slowed = _slowed(lanes)
         self._beside = Beside(lanes, self._starts, self._ends)
         self._corrected = False
+        self._left = MOST_ROUNDS * size
 
     def comes_to_rest(self) -> bool:
-        """Pass over the program until nothing is corrected; say whether :data:`MOST_PASSES` were enough."""
-        return any(not self._corrects() for _ in range(MOST_PASSES))
+        """Pass over the program until nothing is corrected; say whether :data:`MOST_ROUNDS` were enough."""
+        while self._corrects():
+            if self._left <= 0:
+                return False
+        return True
 
     def starts(self) -> list[Array]:
         """Of all instructions."""
@@ -109,10 +113,11 @@ class _Replay:
         self._corrected = False
         for last, index in enumerate(self._plan.order):
             again = self._places(self._update(index), last)
-            while again:
+            while again and self._left > 0:
                 place = min(again)  # what it changes comes after it
                 again.remove(place)
                 again |= self._places(self._update(self._plan.order[place]), last)
+            self._corrected |= bool(again)  # there is no end of it
         return self._corrected
 
     def _places(self, touched: Iterable[int], last: int) -> set[int]:
@@ -122,6 +127,7 @@ class _Replay:
     def _update(self, index: int) -> Iterator[int]:
         """Evaluate an instruction and yield what rests on it, if it has not happened at that time before."""
         start, end = self._starts[index], self._ends[index]
+        self._left -= 1
         now = self._evaluate(index)
         if end is not None:
             if not np.count_nonzero(end != now):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage, infinitely_
 from simulator.laws.collectives.fabric import Phase
 from simulator.schedules.program import HostWork
 
-__all__ = ["Array", "Fallback", "Lanes", "Numbers", "infinitely_fast", "lanes_of"]
+__all__ = ["PART", "Array", "Fallback", "Lanes", "Numbers", "infinitely_fast", "lanes_of"]
 
 Array = npt.NDArray[np.float64]
 
@@ -26,7 +26,14 @@ Numbers = npt.NDArray[np.intp]
 
 Number = TypeVar("Number", np.float64, np.uint64)
 
-LINK_BITS = 64
+PART: Final = 4096
+"""Lanes that are best evaluated at a time: fewer pay for the interpreter, more for the caches."""
+MEMORY: Final = 2**28
+"""What the times of a part may occupy [B]."""
+BYTES_PER_INSTRUCTION: Final = 16
+"""Start and end, in each lane."""
+
+LINK_BITS: Final = 64
 """Links that a row of :attr:`Lanes.links` tells apart; more than that are taken for each other, which is safe."""
 
 
@@ -72,12 +79,13 @@ class Lanes:
     stages: tuple[Stage, ...] = ()
     """One per lane for the engine to fall back on; without them such a lane has no result."""
 
-    def parts(self, size: int) -> Iterator[tuple[Numbers, Lanes]]:
-        """Yield groups of *size* lanes, whose arrays fit the caches, with the numbers of their lanes.
+    def parts(self, most: int = PART) -> Iterator[tuple[Numbers, Lanes]]:
+        """Yield groups of at most so many lanes, whose times fit the memory, with the numbers of their lanes.
 
         A kernel is compared with every collective that runs beside it in any lane of a group.  So those lanes go
         together that communicate for about the same part of their time: their kernels have the same neighbours.
         """
+        size = max(1, min(most, MEMORY // (BYTES_PER_INSTRUCTION * max(1, len(self.plan.order)))))
         order = np.argsort(self._communication(), kind="stable")
         for first in range(0, self.count, size):
             numbers = order[first : first + size]
