@@ -53,6 +53,7 @@ def lane(program, times, interference=ABSENT, channels=0, shared=False, **commun
         communicators=tuple(
             numbers[name] if other else NO_COMMUNICATOR for name, other in zip(names, is_collective, strict=True)
         ),
+        movement=(0.0,) * len(operations),
         interference=interference,
     )
     links = tuple(Link(name=str(number), kind="link", bandwidth=1.0) for number in range(2))
@@ -171,6 +172,29 @@ def test_kernels_of_two_streams_each_hear_of_what_follows_the_other(monkeypatch,
     ):
         timeline = timeline_of(batch, number)
         assert {name: [span.end for span in timeline.stream(f"stream {name}")] for name in expected} == expected
+
+
+def test_of_two_delays_until_the_same_moment_one_is_charged():
+    """What compute needs first stands behind another on the communicator and is launched late; h is work of the host.
+
+    lane 0  host           hh               lane 1  host           hh
+            communicator   LLF                      communicator   LLLLF
+            compute        ...KK                    compute        .....KK
+    """
+    tape = Tape()
+    later = tape.launch(collective("gather"), "later", label="l")
+    tape.work(2.0)
+    first = tape.launch(collective("first"), "first", label="f")
+    for gathered in (first, later):
+        tape.wait("compute", gathered)
+        tape.launch(kernel("forward"), "compute", label="k")
+    stages = [lane(tape.program(), {"gather": gather, "first": 1.0, "forward": 1.0}, first=0) for gather in (2.0, 4.0)]
+    found = exposures(lanes_of(stages))
+    assert found.step_time.tolist() == [5.0, 7.0]
+    assert found.by_cause["host"].tolist() == [2.0, 2.0]
+    assert found.by_cause["queueing"].tolist() == [0.0, 2.0]
+    assert found.by_cause["bandwidth"].tolist() == [1.0, 1.0]
+    assert found.by_collective["first"].tolist() == found.stalled.tolist() == [3.0, 5.0]
 
 
 def test_a_lane_falls_back_if_two_collectives_meet_on_a_link():
