@@ -114,7 +114,7 @@ class _Replay:
         for last, index in enumerate(self._plan.order):
             again = self._places(self._update(index), last)
             while again and self._left > 0:
-                place = min(again)  # what it changes comes after it
+                place = min(again)  # most of what rests on something comes later
                 again.remove(place)
                 again |= self._places(self._update(self._plan.order[place]), last)
             self._corrected |= bool(again)  # there is no end of it
