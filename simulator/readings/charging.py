@@ -18,6 +18,7 @@ from simulator.clock.batch.lanes import Array, Numbers
 from simulator.clock.timeline import ClassTimeline
 from simulator.laws.collectives.base import Collective
 from simulator.laws.kernels import Kernel
+from simulator.laws.offload import Transfer
 from simulator.readings.exposure import CAUSES, COMPUTE, needed_by
 from simulator.schedules.program import Event, HostWork, Launch, Synchronize, Wait
 
@@ -159,7 +160,7 @@ class Charging:
         for span in self._spans:
             if span.launch.stream != COMPUTE:
                 continue
-            if isinstance(self._operations[span.launch.operation], Collective):
+            if isinstance(self._operations[span.launch.operation], Collective | Transfer):
                 self._in_line(span.number, idle_from)
             elif np.count_nonzero(idles := self._starts[span.number] > idle_from):
                 self._released(span.number, idle_from, idles)
@@ -168,7 +169,7 @@ class Charging:
     def _charge(self, number: int, cause: str, time: Array) -> None:
         """Charge *time* to span *number*."""
         operation = self._operations[self._spans[number].launch.operation]
-        role = operation.role if isinstance(operation, Collective) else operation.serves or operation.kind
+        role = operation.role if isinstance(operation, Collective | Transfer) else operation.serves or operation.kind
         self.by_cause[cause] += time
         self.by_collective[role] += time
 
@@ -224,9 +225,13 @@ class Charging:
         delays, need = self._delays(number)
         floor = np.maximum(need.end, 0.0)
         latest = reduce(np.maximum, (delay.until for delay in delays), floor)
+        copies = isinstance(self._operations[self._spans[number].launch.operation], Transfer)
         for place, (until, cause) in enumerate(delays):
-            length = until - self._next(place, delays, floor)
-            self._charge(number, cause, np.clip(left - (latest - until), 0.0, length))
+            time = np.clip(left - (latest - until), 0.0, until - self._next(place, delays, floor))
+            if copies and cause == "host":
+                self.host_bound += time
+            else:
+                self._charge(number, cause, time)
         ran = self._ends[number] - self._starts[number]
         self._charge_own_time(number, np.minimum(np.maximum(left - (latest - floor), 0.0), ran))
         return need.number

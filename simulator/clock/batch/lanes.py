@@ -16,7 +16,9 @@ import numpy.typing as npt
 from simulator.clock.batch.plan import Plan, outline, plan_of
 from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage, infinitely_fast_network, occupancy
 from simulator.laws.collectives.fabric import Phase
-from simulator.schedules.program import HostWork
+from simulator.laws.interference import Taken
+from simulator.laws.offload import Transfer
+from simulator.schedules.program import HostWork, Operation
 
 __all__ = ["PART", "Array", "Fallback", "Lanes", "Numbers", "infinitely_fast", "lanes_of"]
 
@@ -46,7 +48,7 @@ class Fallback(IntEnum):
     CONDITIONS = 2
     """Links change, or carry the traffic of others."""
     SHARING = 3
-    """Two collectives that use the same link ran at the same time."""
+    """Two collectives, or transfers, that use the same link ran at the same time."""
     UNSETTLED = 4
     """Kernels of several streams and the collectives beside them did not come to rest."""
 
@@ -71,7 +73,7 @@ class Lanes:
     most: Array
     """What all collectives can take together of either, (1, lanes)."""
     links: npt.NDArray[np.uint64]
-    """Links that a collective puts bytes on, one bit each, (operations, lanes)."""
+    """Links that a collective or transfer puts bytes on, one bit each, (operations, lanes)."""
     host: Array
     """Time of each host work of the program, in issue order, (host works, lanes) [s]."""
     at_once: npt.NDArray[np.int8]
@@ -125,7 +127,7 @@ def infinitely_fast(lanes: Lanes) -> Lanes:
 
 
 class _Costs(NamedTuple):
-    """Of one collective in one lane."""
+    """Of one collective or transfer in one lane."""
 
     alone: float
     latency: float
@@ -135,6 +137,7 @@ class _Costs(NamedTuple):
 
 
 FREE = _Costs(0.0, 0.0, 0.0, 0.0, 0)
+NOTHING = Taken(0.0, 0.0)
 
 
 def lanes_of(stages: Sequence[Stage]) -> Lanes:
@@ -187,11 +190,15 @@ def _host_times(cast: RankClass) -> list[float]:
 
 
 def _collectives(cast: RankClass) -> list[_Costs]:
-    return [_costs(cast, phases) if phases else FREE for phases in cast.phases]
+    return [
+        _costs(cast, operation, phases) if phases else FREE
+        for operation, phases in zip(cast.program.operations, cast.phases, strict=True)
+    ]
 
 
-def _costs(cast: RankClass, phases: Sequence[Phase]) -> _Costs:
-    taken = cast.interference.taken(occupancy(phases))
+def _costs(cast: RankClass, operation: Operation, phases: Sequence[Phase]) -> _Costs:
+    # copy engines hold no multiprocessor
+    taken = NOTHING if isinstance(operation, Transfer) else cast.interference.taken(occupancy(phases))
     links = {link % LINK_BITS for phase in phases if phase.payload for link, _ in phase.usage}
     return _Costs(
         alone=sum(phase.duration for phase in phases),

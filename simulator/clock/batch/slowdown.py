@@ -54,17 +54,24 @@ class Beside:
 
     def __init__(self, lanes: Lanes, starts: Rows, ends: Rows) -> None:
         self._lanes, self._plan, self._starts, self._ends = lanes, lanes.plan, starts, ends
+        self._takes = {operation for operation, shares in enumerate(lanes.held + lanes.moved) if shares.any()}
+        self._greedy = [
+            number
+            for number, served in enumerate(lanes.plan.served)
+            if any(lanes.plan.operations[index] in self._takes for index in served)
+        ]
+        """Communicators whose collectives take anything; copy engines do not."""
         self._losses: dict[tuple[int, int], _Loss] = {}
         self._near: dict[tuple[int, int], int] = defaultdict(int)
         """First collective that was not over at the last kernel's start, by stream of kernels and communicator."""
 
     def prolong(self, kernel: int, start: Array, end: Array) -> None:
         """Let *end*, when *kernel* would end alone if it starts at *start*, grow by what it loses."""
-        if len(self._plan.served) == 1:
-            self._lose_in_turn(kernel, self._window(kernel, 0, start, end), start, end)
+        if len(self._greedy) == 1:
+            self._lose_in_turn(kernel, self._window(kernel, self._greedy[0], start, end), start, end)
             return
         latest = start + (end - start) * self._slowest
-        found = [list(self._window(kernel, number, start, latest)) for number in range(len(self._plan.served))]
+        found = [list(self._window(kernel, number, start, latest)) for number in self._greedy]
         windows = [window for window in found if window]
         if len(windows) == 1:
             self._lose_in_turn(kernel, windows[0], start, end)
@@ -73,6 +80,8 @@ class Beside:
 
     def kernels(self, collective: int, start: Array | None, end: Array | None) -> Iterator[int]:
         """Yield kernels that a change of *collective*, which ran from *start* to *end* before, can touch."""
+        if self._plan.operations[collective] not in self._takes:
+            return
         begin, until = _known(self._starts, collective), _known(self._ends, collective)
         if start is not None and end is not None:
             begin, until = np.minimum(begin, start), np.maximum(until, end)
@@ -144,7 +153,7 @@ class Beside:
     @cached_property
     def _slowest(self) -> Array:
         """A pace that no kernel exceeds, by lane: the most greedy collectives of all communicators at once."""
-        operations = [[self._plan.operations[index] for index in served] for served in self._plan.served]
+        operations = [[self._plan.operations[index] for index in self._plan.served[number]] for number in self._greedy]
         peaks = [
             [taken[of_one].max(axis=0) for of_one in operations] for taken in (self._lanes.held, self._lanes.moved)
         ]
