@@ -104,7 +104,9 @@ class Lanes:
     def _picked(self, numbers: Numbers) -> Lanes:
         arrays = [(item.name, getattr(self, item.name)) for item in fields(self)]
         wide: dict[str, Any] = {
-            name: row[:, numbers] for name, row in arrays if isinstance(row, np.ndarray) and row.shape[1] > 1
+            name: np.take(rows, numbers, axis=1)  # not rows[:, numbers], whose rows do not lie in one piece
+            for name, rows in arrays
+            if isinstance(rows, np.ndarray) and rows.shape[1] > 1
         }
         stages = tuple(self.stages[number] for number in numbers) if self.stages else ()
         return replace(self, **wide, count=len(numbers), stages=stages)
