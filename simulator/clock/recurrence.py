@@ -4,7 +4,8 @@ Everything an entry waits for was issued before it, so one pass in issue order f
 
 .. math:: start = \max(issued, tail_{stream}, events, tail_{communicator}), \quad end = start + duration
 
-With more than one rank class, or with transfers that slow each other down, only the engine gives the answer.
+With more than one rank class, or with transfers that slow each other down, only the engine gives the answer.  Many
+scenarios at once, and kernels that slow down: :mod:`simulator.clock.batch`, which has to prepare a program first.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
-__all__ = ["ABSENT", "AbstractInterference", "Contention", "Measured", "Occupancy"]
+__all__ = ["ABSENT", "AbstractInterference", "Contention", "Measured", "Occupancy", "Taken"]
 
 MOST: Final = 0.75
 """Share of multiprocessors, and of the memory's bandwidth, that collectives can take from kernels."""
@@ -34,8 +34,30 @@ class Occupancy(NamedTuple):
     """Memory traffic that it causes [B/s]."""
 
 
+class Taken(NamedTuple):
+    """Shares that a collective takes from kernels."""
+
+    held: float
+    """Of the multiprocessors."""
+    moved: float
+    """Of the memory's bandwidth."""
+
+
 class AbstractInterference(abc.ABC):
-    """What communication does to kernels beside it."""
+    """What communication does to kernels beside it.
+
+    Whatever the kind, it can be said in shares: kernels need 1 / (1 - share) times as long, and all collectives under
+    way take no more than :attr:`most` of either together.
+    """
+
+    @property
+    @abc.abstractmethod
+    def most(self) -> float:
+        """Largest share, of multiprocessors and of the memory's bandwidth, that collectives can take."""
+
+    @abc.abstractmethod
+    def taken(self, collective: Occupancy) -> Taken:
+        """Return the shares that *collective* takes, before ``most`` bounds their sum."""
 
     @abc.abstractmethod
     def stretch(self, movement: float, beside: Collection[Occupancy]) -> float:
@@ -57,6 +79,13 @@ class Measured(AbstractInterference):
 
     slowdown: float
 
+    @property
+    def most(self) -> float:
+        return 1 - 1 / self.slowdown
+
+    def taken(self, collective: Occupancy) -> Taken:
+        return Taken(self.most, self.most)  # one collective does all the harm that there is
+
     def stretch(self, movement: float, beside: Collection[Occupancy]) -> float:
         return self.slowdown
 
@@ -69,6 +98,13 @@ class Contention(AbstractInterference):
     multiprocessors: float
     memory: float
     """Bandwidth [B/s]."""
+
+    @property
+    def most(self) -> float:
+        return MOST
+
+    def taken(self, collective: Occupancy) -> Taken:
+        return Taken(collective.channels / self.multiprocessors, collective.traffic / self.memory)
 
     def stretch(self, movement: float, beside: Collection[Occupancy]) -> float:
         held = min(sum(item.channels for item in beside) / self.multiprocessors, MOST)

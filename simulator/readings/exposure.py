@@ -42,7 +42,7 @@ from simulator.laws.kernels import Kernel
 from simulator.laws.offload import Transfer
 from simulator.schedules.program import Event
 
-__all__ = ["CAUSES", "Exposure", "Stall", "exposure", "merged"]
+__all__ = ["CAUSES", "COMPUTE", "ROUNDING", "Exposure", "Stall", "exposure", "merged", "needed_by"]
 
 CAUSES = ("bandwidth", "latency", "contention", "queueing", "prefetch limit", "host", "skew", "copy")
 """Why the compute stream waits for communication."""
@@ -189,7 +189,7 @@ class _Charging:
 
     def __init__(self, timeline: ClassTimeline) -> None:
         self._timeline = timeline
-        self._needed = _needed_by(timeline)
+        self._needed = needed_by(timeline)
         self._host_waits = [wait for wait in timeline.host_waits if wait.end > wait.start]
         self._host_was_free_at = [wait.end for wait in self._host_waits]
 
@@ -332,7 +332,7 @@ class _Charging:
         return operation.serves or operation.kind, span.launch.label
 
 
-def _needed_by(timeline: ClassTimeline) -> list[int]:
+def needed_by(timeline: ClassTimeline) -> list[int]:
     """For each span, the position of the first kernel in the compute stream that needs it, directly or not."""
     needed = [NEVER] * len(timeline.spans)
     in_stream: dict[int, list[Span]] = defaultdict(list)
