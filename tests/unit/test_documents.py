@@ -253,7 +253,8 @@ def test_notebooks_are_committed_without_outputs_and_are_short(notebook):
 PROBE = """
 import json
 print(json.dumps([[{"name": item.result.name, "step": item.result.step_time, "peak": item.result.memory["peak"],
-                    "fits": item.result.memory["fits"]} for item in outcomes.values()]
+                    "fits": item.result.memory["fits"], "capacity": item.result.memory["capacity"]}
+                   for item in outcomes.values()]
                   for outcomes in (on_dgx, in_cloud)]))
 """
 """A cell that the test adds at the end, to see the numbers behind the notebook's answer."""
@@ -276,7 +277,7 @@ def executed(notebook):
 
 
 def test_the_notebook_runs_and_its_answer_is_what_it_computes():
-    """Stage 2 must be what the last cell says of it."""
+    """Stages 1 to 3 take equally long, memory tells them apart, and ZeRO++ gains in the cloud alone."""
     *code, probe = executed(NOTEBOOK)
     dgx, cloud = ({item["name"]: item for item in part} for part in json.loads(probe.outputs[0].text))
     told = code[-1].outputs[0].data["text/markdown"]
@@ -284,11 +285,13 @@ def test_the_notebook_runs_and_its_answer_is_what_it_computes():
         for clusters in (dgx, cloud):
             assert f"{name} {clusters[name]['step']:.2f} s" in told
     for clusters in (dgx, cloud):
+        steps = [clusters[name]["step"] for name in ("zero1", "zero2", "zero3")]
+        assert max(steps) < 1.01 * min(steps)
+        free = [1 - clusters[name]["peak"] / clusters[name]["capacity"] for name in ("zero1", "zero2", "zero3")]
         assert clusters["zero2"]["fits"]
-        assert clusters["zero2"]["step"] == pytest.approx(clusters["zero1"]["step"], rel=1e-2)
-        assert clusters["zero2"]["peak"] < 0.75 * clusters["zero1"]["peak"]
-    assert dgx["zero3"]["step"] == pytest.approx(dgx["zero2"]["step"], rel=1e-2)
-    assert cloud["zero++"]["step"] < cloud["zero2"]["step"] < cloud["zero3"]["step"]
+        assert free == pytest.approx([0.05, 1 / 3, 2 / 3], abs=0.04)
+    gains = [1 - part["zero++"]["step"] / part["zero2"]["step"] for part in (dgx, cloud)]
+    assert gains == pytest.approx([0.0, 0.02], abs=0.01)
 
 
 def test_the_second_notebook_compares_each_stage_with_its_textbook():
