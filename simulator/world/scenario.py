@@ -6,17 +6,17 @@ cross-reference.  What it returns can be simulated; what cannot be is refused he
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, field
 
 from simulator.errors import InputError, UnknownNameError
 from simulator.units import Duration, Price
 from simulator.world.catalog import Accelerator, Host, python_host
-from simulator.world.compute import Compute, ComputeSection, asked_compute
+from simulator.world.compute import Attention, Compute, ComputeSection, asked_compute
 from simulator.world.document import Section, convert, find, parse_mapping, read_mapping
 from simulator.world.mesh import Mesh
 from simulator.world.model.explicit import LayerSection, explicit
@@ -229,10 +229,7 @@ def resolve_scenario(raw: dict[str, Any], file: Path) -> Scenario:
     place = _with_stack(asked_place(section.topology, file), stack)
     cluster = place.cluster
     if section.compute.achieved is None:
-        known = cluster.accelerator.peak_flops
-        _known(
-            f"precision of {cluster.accelerator.name}", section.training.precision, known, file, "training.precision"
-        )
+        _check_kernels(cluster.accelerator, compute, file)
     training = Training(
         micro_batch=section.training.micro_batch,
         gradient_accumulation=section.training.gradient_accumulation,
@@ -369,7 +366,13 @@ def _own_place(common: Mapping[str, Any], own: Mapping[str, Any], file: Path, ke
     return asked_place(convert({**common, **own}, TopologySection, file, f"{key}.topology"), file)
 
 
-def _known(what: str, name: str, names: Iterable[str], file: Path, key: str) -> str:
-    if name not in names:
-        raise UnknownNameError(what, name, names, file=file, key=key)
-    return name
+def _check_kernels(part: Accelerator, compute: Compute, file: Path) -> None:
+    """Make sure that *part* has kernels in these precisions, and this attention."""
+    attentions = [name for name in get_args(Attention) if name != "flash3" or part.flash3_efficiency is not None]
+    for what, name, known, key in (
+        ("precision of", compute.precision, part.peak_flops, "training.precision"),
+        ("precision of", compute.matrix_precision or compute.precision, part.peak_flops, "compute.matrix_precision"),
+        ("attention on", compute.attention, attentions, "compute.attention"),
+    ):
+        if name not in known:
+            raise UnknownNameError(f"{what} {part.name}", name, known, file=file, key=key)

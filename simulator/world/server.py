@@ -109,8 +109,8 @@ class AskedServer(Section):
 
 
 @cache
-def server(name: str) -> Server:
-    """Load ``topologies/servers/<name>.yaml``.
+def server(name: str, file: object = None) -> Server:
+    """Load ``topologies/servers/<name>.yaml``; *file* is what asks for it.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def server(name: str) -> Server:
     path = folder / f"{name}.yaml"
     if not path.is_file():
         names = sorted(item.stem for item in folder.glob("*.yaml"))
-        raise UnknownNameError("server", name, names, key="topology.server")
+        raise UnknownNameError("server", name, names, file=file, key="topology.server")
     section = convert(read_mapping(path), ServerSection, path)
     found: dict[str, Any] = {
         key: None if (raw := getattr(section, key)) is None else number(raw, unit, f"{name}.{key}", path)
@@ -145,4 +145,4 @@ def asked_server(raw: str | dict[str, Any], usual: str, file: object) -> Server:
         for key, unit in UNITS.items()
         if (value := getattr(section, key)) is not UNSET
     }
-    return replace(server(section.name or usual), **chosen)
+    return replace(server(section.name or usual, file), **chosen)

@@ -4,6 +4,7 @@ import pytest
 
 from simulator.errors import InputError
 from simulator.laws.kernels import rates
+from simulator.world.catalog import accelerator
 from simulator.world.scenario import load_scenario
 from simulator.world.stack import software_stack
 
@@ -19,3 +20,45 @@ def test_kernels_that_quantise_have_a_rate_of_their_own():
 def test_cards_are_a_divisor_of_those_there_are():
     with pytest.raises(InputError, match="cards: 3: cards cannot be spread evenly; use a divisor of its 8"):
         load_scenario("zeropp-log", ["topology.cards=3"])
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("compute.attention=flash3", "flash3': unknown attention on a100-sxm-80gb"),
+        ("compute.matrix_precision=fp8", "fp8': unknown precision of a100-sxm-80gb"),
+        ("compute.element_wise=fused", "fused': unknown choice"),
+        ("compute.stack=pytorc", "did you mean 'pytorch'"),
+        ("compute.overlap_slowdown=0.5", "0.5: expected"),
+        ("training.checkpointed_share=0", "0: expected"),
+        ("topology.server=amper", "did you mean 'ampere'"),
+    ],
+)
+def test_kernels_that_do_not_exist_are_refused_with_file_and_key(override, told):
+    with pytest.raises(InputError) as refused:
+        load_scenario("llama-2-13b-two-hosts", [override])
+    assert told in str(refused.value)
+    assert "llama-2-13b-two-hosts.yaml" in str(refused.value)
+    assert override.partition("=")[0] in str(refused.value)
+
+
+def test_without_a_stack_kernels_reach_what_single_ones_do_at_best():
+    plain, usual = (load_scenario("llama-2-13b-two-hosts", [f"compute.stack={name}"]) for name in ("none", "pytorch"))
+    assert plain.accelerator == accelerator("a100-sxm-80gb")
+    assert usual.accelerator.matrix_efficiency.value < plain.accelerator.matrix_efficiency.value
+    assert (plain.step_per_layer, usual.step_per_layer) == (
+        0.0,
+        software_stack("pytorch").reached["ampere"].step_per_layer.value,
+    )
+
+
+def test_a_generation_that_was_not_measured_loses_what_the_others_lose():
+    part, others = accelerator("b200-sxm-180gb"), software_stack("pytorch").others
+    reached = load_scenario("llama-2-13b-two-hosts", ["topology.cluster=dgx-b200"]).accelerator
+    assert reached.matrix_efficiency.value == part.matrix_efficiency.value * others.matrix.value
+    assert reached.attention_efficiency.value == part.attention_efficiency.value * others.attention.value
+
+
+def test_a_measured_rate_needs_no_stack():
+    scenario = load_scenario("llama-2-13b-two-hosts", ["compute.achieved=200 TFLOP/s"])
+    assert (scenario.compute.stack, scenario.step_per_layer, scenario.compute.overlap_slowdown) == (None, 0.0, 1.0)
