@@ -12,6 +12,8 @@ import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -83,7 +85,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
 def parse_mapping(text: str, path: object) -> dict[str, Any]:
     """Parse *text* as :func:`read_mapping` does; *path* is only named in errors."""
     try:
-        content = yaml.load(text, _Loader)  # noqa: S506 - _Loader derives from the safe loader
+        content = deepcopy(_loaded(text))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" in line {mark.line + 1}" if mark else ""
@@ -96,6 +98,11 @@ def parse_mapping(text: str, path: object) -> dict[str, Any]:
         if not math.isfinite(value):
             raise InputError("not a finite number", file=path, key=key, value=value)
     return content
+
+
+@lru_cache(maxsize=256)  # by content, so that a file that changed is parsed again
+def _loaded(text: str) -> object:
+    return yaml.load(text, _Loader)  # noqa: S506 - _Loader derives from the safe loader
 
 
 def convert(raw: object, schema: type[T], file: object, key: str = "") -> T:

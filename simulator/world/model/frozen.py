@@ -26,6 +26,8 @@ def freeze(
     for name in names:
         if name not in modules:
             raise UnknownNameError("module", name, sorted(modules - {""})[:20], file=file, key=key)
+    if not names:
+        return root, tuple(layers)
     prefixes = tuple(f"{name}." for name in names)
 
     def trained(tensor: Tensor) -> Tensor:

@@ -6,9 +6,12 @@ A family's file is imported when a model needs it: all of them together would ta
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from simulator.errors import UnknownNameError
 from simulator.world.document import read_mapping
@@ -79,6 +82,12 @@ def model_from_config(path: Path, sequence_length: int, element_bytes: int) -> B
 
 def model_from_mapping(raw: dict[str, Any], path: Path, sequence_length: int, element_bytes: int) -> Built:
     """Read the content of a ``config.json``; *path* is named in errors."""
+    return _built(msgspec.json.encode(raw), path, sequence_length, element_bytes)
+
+
+@lru_cache(maxsize=32)  # a tree of thousands of modules, the same at most points of a sweep
+def _built(content: bytes, path: Path, sequence_length: int, element_bytes: int) -> Built:
+    raw = msgspec.json.decode(content)
     name = str(raw.get("model_type") or _recognised(raw))
     if name in FAMILIES:
         return reader(name)(raw, path, sequence_length, element_bytes)

@@ -11,6 +11,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -42,13 +43,18 @@ def relaxed(
     InputError
         A value that DeepSpeed would not take for a number or a boolean.
     """
-    kinds = typing.get_type_hints(schema)
-    known = {field.encode_name: kinds[field.name] for field in msgspec.structs.fields(schema)}
+    known = _kinds(schema)
     return {
         name: _value(value, known[name], file, f"{key}.{name}" if key else name) if name in known else value
         for name, value in raw.items()
         if not auto or value != AUTO or _takes_auto(known.get(name))
     }
+
+
+@cache
+def _kinds(schema: type[msgspec.Struct]) -> dict[str, Any]:
+    kinds = typing.get_type_hints(schema)
+    return {field.encode_name: kinds[field.name] for field in msgspec.structs.fields(schema)}
 
 
 def _takes_auto(kind: Any) -> bool:
