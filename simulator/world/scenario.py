@@ -17,13 +17,14 @@ from simulator.errors import InputError, UnknownNameError
 from simulator.units import Duration, Price
 from simulator.world.catalog import Accelerator, Host, python_host
 from simulator.world.compute import Attention, Compute, ComputeSection, asked_compute
-from simulator.world.document import Section, convert, find, parse_mapping, read_mapping
+from simulator.world.document import Section, convert, find, read_mapping
 from simulator.world.mesh import Mesh
 from simulator.world.model.explicit import LayerSection, explicit
 from simulator.world.model.frozen import freeze
 from simulator.world.model.huggingface import model_from_config, model_from_mapping
 from simulator.world.model.measured import MeasuredLayers, measured_layers, with_activations
 from simulator.world.model.module import Model
+from simulator.world.overrides import replace_key, split_override, value_of
 from simulator.world.policy.choice import Asked, Policy, VariantSection, chosen_policy
 from simulator.world.policy.deepspeed import DeepSpeedConfig
 from simulator.world.stack import Stack, software_stack
@@ -211,7 +212,8 @@ def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     file = find(str(path), None, "scenarios", ".yaml")
     raw = read_mapping(file)
     for override in overrides:
-        _apply(raw, override, file)
+        key, text = split_override(override, "--set")
+        replace_key(raw, key, value_of(text, f"--set {key}"), file, "--set")
     return resolve_scenario(raw, file)
 
 
@@ -286,26 +288,6 @@ def _host(section: HostSection) -> Host:
         "hook": section.hook_time,
     }
     return python_host().with_chosen({name: float(time) for name, time in chosen.items() if time is not None})
-
-
-def _apply(raw: dict[str, Any], override: str, file: Path) -> None:
-    key, equals, text = override.partition("=")
-    if not key or not equals:
-        raise InputError("expected KEY=VALUE", key="--set", value=override, remedy="for instance topology.hosts=4")
-    *path, last = key.split(".")
-    place: Any = raw
-    for step in path:
-        place = _inside(place, step)
-    if not isinstance(place, dict):
-        raise InputError("leads into something that is not a mapping", file=file, key=f"--set {key}")
-    place[last] = parse_mapping(f"value: {text}", f"--set {key}")["value"]
-
-
-def _inside(place: Any, step: str) -> Any:
-    """Go to a key of a mapping, or to the entry of a list that is called so."""
-    if isinstance(place, list):
-        return next((item for item in place if isinstance(item, dict) and item.get("name") == step), None)
-    return place.setdefault(step, {}) if isinstance(place, dict) else None
 
 
 def _model(section: ModelSection, element_bytes: int, file: Path) -> Model:
