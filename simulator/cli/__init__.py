@@ -11,6 +11,7 @@ from simulator import __version__
 from simulator.cli.calibrate import calibrate
 from simulator.cli.collective import collective
 from simulator.cli.imports import import_
+from simulator.cli.sweep import sweep
 from simulator.cli.topology import topology
 from simulator.cli.validate import validate
 from simulator.cli.variants import memory, plot, program, run, show, trace, volume
@@ -30,7 +31,7 @@ def zerosim() -> None:
 
 topology.add_command(import_)
 topology.add_command(calibrate)
-for command in (run, show, program, volume, memory, trace, plot, topology, collective, validate):
+for command in (run, show, program, volume, memory, trace, plot, topology, collective, sweep, validate):
     zerosim.add_command(command)
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "ceilings",
     "comparison",
     "exposed_by",
+    "has_room",
     "host_table",
     "memory_table",
     "notes",
@@ -52,12 +53,12 @@ def comparison(results: Sequence[Mapping[str, Any]], title: str) -> Table:
         "tokens\n/s/GPU", "MFU\n[%]", *(["cost [$\n/Gtoken]"] if priced else []),
     ):  # fmt: skip
         table.add_column(escape(heading), justify="right", no_wrap=True)
-    fastest = min((result["step_time"] for result in ran if _has_room(result["memory"])), default=0.0)
+    fastest = min((result["step_time"] for result in ran if has_room(result["memory"])), default=0.0)
     for result in results:
         if result["failure"]:
             table.add_row(result["name"], *["-"] * (len(table.columns) - 1))
             continue
-        as_good = _has_room(result["memory"]) and result["step_time"] <= fastest * SAME
+        as_good = has_room(result["memory"]) and result["step_time"] <= fastest * SAME
         table.add_row(result["name"], *_cells(result), style="bold green" if as_good else None)
     return table
 
@@ -92,7 +93,7 @@ def _busiest(links: Mapping[str, float]) -> Iterator[str]:
     yield next((f"{name} {100 * share:.0f}" for name, share in links.items()), "-")
 
 
-def _has_room(memory: Mapping[str, Any]) -> bool:
+def has_room(memory: Mapping[str, Any]) -> bool:
     """Whether everything fits where it is put: device, host, drives."""
     return memory["fits"] and all(memory[place]["fits"] for place in ELSEWHERE if place in memory)
 
@@ -100,7 +101,7 @@ def _has_room(memory: Mapping[str, Any]) -> bool:
 def _fits(memory: Mapping[str, Any]) -> str:
     if not memory["fits"]:
         return "[red]no[/red]"
-    if not _has_room(memory):
+    if not has_room(memory):
         return "[red]host no[/red]"
     crowded = memory["device"] > memory["capacity"] or memory["needed"] > TIGHT * memory["capacity"]
     return "[yellow]tight[/yellow]" if crowded else "yes"

@@ -32,7 +32,7 @@ from simulator.world.topology.asked import NcclSection, Place, TopologySection, 
 from simulator.world.topology.cluster import Cluster, Count
 from simulator.world.training import ELEMENT_BYTES, Checkpointing, Training
 
-__all__ = ["NcclSection", "Scenario", "Variant", "forced", "load_scenario", "resolve_scenario"]
+__all__ = ["NcclSection", "Scenario", "Variant", "forced", "load_scenario", "read_scenario", "resolve_scenario"]
 
 
 class ModelSection(Section):
@@ -209,12 +209,23 @@ def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     InputError
         Anything in the scenario or in a file it names is wrong.
     """
+    return resolve_scenario(*read_scenario(path, overrides))
+
+
+def read_scenario(path: str | Path, overrides: Sequence[str] = ()) -> tuple[dict[str, Any], Path]:
+    """Return what :func:`load_scenario` resolves: content with *overrides* applied, and the file.
+
+    Raises
+    ------
+    InputError
+        There is no such file, it is not a mapping, or an override leads nowhere.
+    """
     file = find(str(path), None, "scenarios", ".yaml")
     raw = read_mapping(file)
     for override in overrides:
         key, text = split_override(override, "--set")
         replace_key(raw, key, value_of(text, f"--set {key}"), file, "--set")
-    return resolve_scenario(raw, file)
+    return raw, file
 
 
 def resolve_scenario(raw: dict[str, Any], file: Path) -> Scenario:

@@ -23,8 +23,8 @@ ROOMS = [
     "schedules",
     "clock",
     "readings",
-    "sweep",
     "explore",
+    "sweep",
     "calibrate",
     "collective",
     "validate",
@@ -45,6 +45,7 @@ ONLY_IN = {
     "quantiphy": "units",
     "rich": "readings|cli",
     "simpy": "clock",
+    "sqlite3": "sweep",
     "yaml": "world",
 }
 """Library: pattern of the modules (below ``simulator``) that may import it; their submodules may as well."""

@@ -1,0 +1,202 @@
+"""The command that simulates many scenarios."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from simulator import __version__
+from simulator.cli.common import print_json, print_tables, scenario_options
+from simulator.errors import BrokenLawError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.progress import Task as Running
+    from rich.table import Table
+
+    from simulator.sweep import Axis, Row, Store, Study, Task
+
+__all__ = ["sweep"]
+
+BEST, REASONS = 10, 5
+"""Rows that are shown: of the best points; of the reasons why others failed."""
+
+
+class TablePath(click.Path):
+    """A table that can be written."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse other formats and folders that are not there, before any work is done."""
+        if Path(value).suffix != ".csv":
+            self.fail(f"{value!r}: expected a name that ends in .csv", param, ctx)
+        if not os.access(Path(value).parent, os.W_OK):
+            self.fail(f"{value!r}: the folder is not there or cannot be written to", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+@click.command()
+@scenario_options
+@click.option("--over", multiple=True, metavar="KEY=VALUES", help="Vary a key: a,b,c or a..b or a..b:n[:log][:whole].")
+@click.option("--together", "paired", multiple=True, metavar="KEY=VALUES", help="Vary such keys side by side.")
+@click.option("--points", "file", type=click.Path(path_type=Path), help="A .csv of points; its columns are keys.")
+@click.option("--sample", type=click.IntRange(min=1), help="Only so many of the points, by Latin hypercube.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of --sample.")
+@click.option("--store", "place", type=click.Path(path_type=Path, dir_okay=False), required=True,
+              help="Results; what is there already is not simulated again.")  # fmt: skip
+@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one per core]")
+@click.option("--export", type=TablePath(path_type=Path, dir_okay=False), help="Also write results to a .csv file.")
+@click.option("--json", "machine", is_flag=True, help="Print one JSON object instead of tables.")
+def sweep(scenario: str, machine: bool, place: Path, workers: int | None, export: Path | None, **asked: Any) -> None:
+    """Simulate SCENARIO at many points: every variant, at every combination of the values of --over."""
+    from simulator.readings.files import write_atomically
+    from simulator.sweep import Store, as_results, write_csv
+
+    study, found = _asked(scenario, **asked)
+    with Store(place) as store:
+        new = _fill(study, found, store, workers or os.cpu_count() or 1)
+        if export is not None:
+            write_atomically(export, lambda path: write_csv(path, found, store))
+        counts = {"results": len(found), "simulated": new}
+        if machine:
+            results = list(as_results(found, store))
+            print_json({"scenario": study.raw, "version": __version__, **counts, "results": results})
+        else:
+            results = [_shown(result) for result in as_results(found, store)]
+            print_tables(*_summary(results, new), *([f"written to {export}"] if export else []))
+    _check_bugs(results)
+
+
+def _asked(
+    scenario: str, *, overrides: Sequence[str], topology: str | None, names: Sequence[str], seed: int,
+    sample: int | None, **varied: Any,
+) -> tuple[Study, list[Task]]:  # fmt: skip
+    """What is varied, and all simulations that this makes."""
+    from simulator.sweep import Study, code_version, grid, latin_hypercube, tasks
+    from simulator.world.scenario import read_scenario
+
+    cluster = [f"topology.cluster={topology}"] if topology else []
+    raw, file = read_scenario(scenario, [*overrides, *cluster])
+    study = Study(raw=raw, file=file)
+    axes = _axes(**varied)
+    points = grid(axes) if sample is None else latin_hypercube(axes, sample, seed)
+    return study, tasks(study, points, study.variants(names), code_version())
+
+
+def _axes(*, over: Sequence[str], paired: Sequence[str], file: Path | None) -> list[Axis]:
+    from simulator.errors import InputError
+    from simulator.sweep import axis, axis_of_table, together
+
+    axes = [axis(text, "--over") for text in over]
+    if paired:
+        axes.append(together([axis(text, "--together") for text in paired]))
+    if file is not None:
+        axes.append(axis_of_table(file))
+    if not axes:
+        raise InputError("nothing varies", remedy="say what does, for instance --over topology.hosts=2,4,8")
+    return axes
+
+
+def _fill(study: Study, found: Sequence[Task], store: Store, count: int) -> int:
+    """Simulate what *store* does not hold; return how much that was."""
+    from simulator.sweep import code_version, missing, workers
+    from simulator.sweep import sweep as evaluate_all
+
+    rest = missing(found, store)
+    about = {"code": code_version(), "scenario": str(study.raw.get("name", study.file.stem))}
+    with workers(min(count, len(rest) or 1)) as executor, _progress(len(rest)) as done:
+
+        def keep(rows: list[Row]) -> None:
+            store.add(rows, **about)
+            done(len(rows))
+
+        evaluate_all(study, rest, executor, keep, workers=count)
+    return len(rest)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar with rate and remaining time on a terminal, nothing in a pipe."""
+    if not sys.stderr.isatty() or not total:
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Running) -> Text:
+            return Text("" if task.speed is None else f"{task.speed:.1f}/s")
+
+    columns = ("simulating", BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("simulating", total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+def _shown(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of a result what the tables show: of thousands all would be too much."""
+    keys = ("point", "name", "failure", "step_time", "exposed", "memory", "tokens_per_second_per_gpu", "mfu")
+    return {key: result[key] for key in keys}
+
+
+def _summary(results: Sequence[Mapping[str, Any]], new: int) -> Iterator[RenderableType]:
+    from heapq import nlargest
+
+    from rich.markup import escape
+
+    from simulator.readings.table import has_room
+
+    def merit(result: Mapping[str, Any]) -> tuple[bool, float]:
+        return has_room(result["memory"]), result["tokens_per_second_per_gpu"]
+
+    failures = Counter(result["failure"] for result in results if result["failure"])
+    ran = [result for result in results if not result["failure"]]
+    if ran:
+        yield _best(nlargest(BEST, ran, key=merit), len(ran))
+    yield f"{len(results)} results: {new} simulated now, {len(results) - new} known before; {failures.total()} failed"
+    for reason, count in failures.most_common(REASONS):
+        yield escape(f"{count} failed: {reason}")
+
+
+def _best(results: Sequence[Mapping[str, Any]], of: int) -> Table:
+    """Most tokens/s/GPU, those first that fit in memory."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    from simulator.readings.table import has_room
+
+    title = f"Most tokens per second and GPU: {len(results)} of {of}"
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    keys = dict.fromkeys(key for result in results for key in result["point"])
+    for key in keys:
+        table.add_column(escape(key), justify="right", overflow="fold")
+    table.add_column("variant", no_wrap=True)
+    for heading in ("step\n[s]", "exposed\n[%]", "memory\n[GB]", "fits", "tokens\n/s/GPU", "MFU\n[%]"):
+        table.add_column(escape(heading), justify="right", no_wrap=True)
+    for result in results:
+        step, memory = result["step_time"], result["memory"]
+        table.add_row(
+            *(escape(str(result["point"].get(key, "-"))) for key in keys), escape(result["name"]), f"{step:.4g}",
+            f"{100 * result['exposed']['stalled'] / step:.1f}" if step else "-", f"{memory['needed'] / 1e9:.1f}",
+            "yes" if has_room(memory) else "[red]no[/red]", f"{result['tokens_per_second_per_gpu']:.0f}",
+            f"{100 * result['mfu']:.1f}",
+        )  # fmt: skip
+    return table
+
+
+def _check_bugs(results: Iterable[Mapping[str, Any]]) -> None:
+    """End as any command does that finds a bug of ours; what was found is stored and told."""
+    from simulator.sweep import BUG
+
+    for result in results:
+        failure = str(result["failure"])
+        if failure.startswith(BUG):
+            raise BrokenLawError(f"{result['name']} at {result['point']}: {failure.removeprefix(BUG)}")

@@ -1,0 +1,32 @@
+"""Many scenarios: varied along axes, simulated on all cores, stored as they arrive, continued where they ended."""
+
+from simulator.sweep.axes import Axis, axis, axis_of_table, together
+from simulator.sweep.evaluate import BUG, evaluate
+from simulator.sweep.export import as_results, flat_rows, write_csv
+from simulator.sweep.points import grid, latin_hypercube
+from simulator.sweep.run import missing, sweep, workers
+from simulator.sweep.store import Row, Store
+from simulator.sweep.study import Study, Task, code_version, tasks
+
+__all__ = [
+    "BUG",
+    "Axis",
+    "Row",
+    "Store",
+    "Study",
+    "Task",
+    "as_results",
+    "axis",
+    "axis_of_table",
+    "code_version",
+    "evaluate",
+    "flat_rows",
+    "grid",
+    "latin_hypercube",
+    "missing",
+    "sweep",
+    "tasks",
+    "together",
+    "workers",
+    "write_csv",
+]

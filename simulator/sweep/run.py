@@ -1,0 +1,96 @@
+"""Tasks to workers, results to the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    as_completed,
+    wait,
+)
+from contextlib import contextmanager
+from itertools import islice
+from multiprocessing import get_context
+from typing import Any, Final
+
+from simulator.errors import InputError
+from simulator.sweep.evaluate import become_worker, evaluate
+from simulator.sweep.store import Row, Store
+from simulator.sweep.study import Study, Task
+
+__all__ = ["Inline", "missing", "sweep", "workers"]
+
+CHUNK: Final = 8  # definition: so many tasks travel together and are lost together; some seconds of work
+
+AHEAD: Final = 2  # definition: chunks that wait or run, per worker
+
+
+class Inline(Executor):
+    """Does the work where it is asked for."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Return a future that is done."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:  # as every executor does
+            future.set_exception(error)
+        return future
+
+
+@contextmanager
+def workers(count: int) -> Iterator[Executor]:
+    """Make *count* processes, which start with nothing inherited; for one, none is made."""
+    if count == 1:
+        yield Inline()
+        return
+    executor = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=become_worker)
+    try:
+        yield executor
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def missing(tasks: Sequence[Task], store: Store) -> list[Task]:
+    """Return those of *tasks* that *store* has no row for, each key once."""
+    return [task for key, task in {task.key: task for task in tasks}.items() if key not in store]
+
+
+def sweep(
+    study: Study, tasks: Sequence[Task], executor: Executor, keep: Callable[[list[Row]], None], *, workers: int = 1
+) -> None:
+    """Evaluate *tasks* on *executor*; *keep* is given rows as they arrive, in any order.
+
+    Raises
+    ------
+    InputError
+        A worker was lost.
+    """
+    size = max(1, min(CHUNK, len(tasks) // (AHEAD * workers)))
+    try:
+        for rows in _arriving(study, _chunks(tasks, size), executor, AHEAD * workers):
+            keep(rows)
+    except BrokenExecutor as error:
+        remedy = "run the same command again, with fewer --workers if memory ran out"
+        raise InputError(f"a worker was lost: {error}", remedy=remedy) from None
+
+
+def _chunks(tasks: Sequence[Task], size: int) -> Iterator[list[Task]]:
+    rest = iter(tasks)
+    while chunk := list(islice(rest, size)):
+        yield chunk
+
+
+def _arriving(study: Study, chunks: Iterator[list[Task]], executor: Executor, ahead: int) -> Iterator[list[Row]]:
+    """Yield rows as they arrive, with no more than *ahead* chunks on their way."""
+    running: set[Future[list[Row]]] = set()
+    for chunk in chunks:
+        running.add(executor.submit(evaluate, study, chunk))
+        patience = None if len(running) >= ahead else 0.0
+        done, running = wait(running, patience, return_when=FIRST_COMPLETED)
+        yield from (future.result() for future in done)
+    yield from (future.result() for future in as_completed(running))
