@@ -63,9 +63,9 @@ def sweep(scenario: str, machine: bool, place: Path, workers: int | None, export
         new = _fill(study, found, store, workers or os.cpu_count() or 1)
         if export is not None:
             write_atomically(export, lambda path: write_csv(path, found, store))
-        counts = {"results": len(found), "simulated": new}
         if machine:
             results = list(as_results(found, store))
+            counts = {"simulated": new, "failed": sum(result["failure"] is not None for result in results)}
             print_json({"scenario": study.raw, "version": __version__, **counts, "results": results})
         else:
             results = [_shown(result) for result in as_results(found, store)]

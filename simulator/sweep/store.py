@@ -77,6 +77,10 @@ class Store:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
         self._database.close()
 
     def __contains__(self, key: str) -> bool:

@@ -27,8 +27,11 @@ __all__ = ["Study", "Task", "code_version", "tasks"]
 UNSEEN: Final = ("name", "notes")
 """Sections that no result depends on."""
 
-SUFFIXES: Final = ("", ".yaml", ".json")
+SUFFIXES: Final = ("", ".yaml", ".json", ".csv")
 """What may be left out where a scenario names a file."""
+
+NAMING: Final = (".yaml", ".yml", ".json")
+"""Of files that may name others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +146,7 @@ class _Keys:
         return self._known[place]
 
     def _behind(self, path: Path) -> set[str]:
-        if path.suffix not in SUFFIXES[1:]:
+        if path.suffix not in NAMING:
             return set()
         try:
             return self._files(read_mapping(path), path)
