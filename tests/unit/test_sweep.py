@@ -9,6 +9,7 @@ import sys
 import time
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
+from itertools import pairwise
 from multiprocessing import get_context
 
 import msgspec
@@ -116,7 +117,7 @@ def test_a_wrong_axis_is_one_line_that_names_it(text, expected):
 def test_a_range_has_its_ends_and_equal_distances(low, width, count):
     found = values(f"{low}..{low + width}:{count}")
     assert (len(found), found[0], found[-1]) == (count, low, low + width)
-    distances = [after - before for before, after in zip(found, found[1:], strict=False)]
+    distances = [after - before for before, after in pairwise(found)]
     assert distances == pytest.approx([width / (count - 1)] * (count - 1), abs=1e-8)
 
 
@@ -394,7 +395,7 @@ class Losing(Inline):
 def test_a_lost_worker_loses_no_result_that_arrived(study, tmp_path):
     found = tasks(study, grid([axis("training.micro_batch=1..4")]), study.variants(), "code")
     with Store(tmp_path / "store.sqlite") as store:
-        with pytest.raises(InputError, match="a worker was lost.*run the same command again"):
+        with pytest.raises(InputError, match=r"a worker was lost.*run the same command again"):
             fill(study, found, store, Losing())
         rest = missing(found, store)
         assert 0 < len(rest) < len(found)
@@ -475,7 +476,7 @@ def test_wrong_arguments_are_one_line(arguments, expected, path, tmp_path):
 
 def test_ctrl_c_leaves_a_store_that_the_same_command_continues(path, tmp_path):
     place = tmp_path / "r.sqlite"
-    arguments = ["sweep", str(path), "--over", "training.gradient_accumulation=1..200", "--store", str(place)]
+    arguments = ["sweep", str(path), "--over", "training.micro_batch=1..200", "--store", str(place)]
     command = [sys.executable, "-m", "simulator.cli", *arguments, "--workers", "1"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while process.poll() is None and stored(place) < 5:

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from simulator.sweep import Row, Store
-from tests.command import ROOT
+from tests.command import ROOT, zerosim
 from tests.conftest import content
 from tests.stored import stored
 
@@ -92,12 +92,11 @@ def test_a_killed_sweep_stores_each_point_once_and_computes_none_again(times, tm
     path, place, chance = tmp_path / "small.yaml", tmp_path / "r.sqlite", random.Random(times)
     path.write_bytes(msgspec.yaml.encode(content(variants=VARIANTS)))
     points = 60 * times
-    command = [
-        sys.executable, "-m", "simulator.cli", "sweep", str(path), "--over",
-        f"training.gradient_accumulation=1..{points}", "--store", str(place), "--workers", "2", "--json",
-    ]  # fmt: skip
+    arguments = ["sweep", str(path), "--over", f"training.micro_batch=1..{points}", "--store", str(place), "--json"]
     watched(place)
-    for _ in range(times):
+    for number in range(times):
+        count = 1 + (number % 2)
+        command = [sys.executable, "-m", "simulator.cli", *arguments, "--workers", str(count)]
         workers = killed(command, place, chance.randint(1, 40), chance)
         assert told(place, "PRAGMA integrity_check") == [("ok",)]
         patience = time.monotonic() + 20
@@ -105,8 +104,7 @@ def test_a_killed_sweep_stores_each_point_once_and_computes_none_again(times, tm
             time.sleep(0.01)
         assert [worker for worker in workers if alive(worker)] == []
     known = stored(place)
-    last = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    answer = json.loads(last.stdout)
+    answer = json.loads(zerosim(*arguments, "--workers", "1").stdout)
     assert answer["simulated"] + known == len(answer["results"]) == stored(place) == 2 * points
     assert told(place, "SELECT max(n) FROM (SELECT count(*) AS n FROM attempts GROUP BY key)") == [(1,)]
     assert told(place, "SELECT count(DISTINCT key) FROM attempts") == [(2 * points,)]
