@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.progress import Task as Running
     from rich.table import Table
 
-    from simulator.sweep import Axis, Row, Store, Study, Task
+    from simulator.sweep import Axis, Store, Study, Task
 
 __all__ = ["sweep"]
 
@@ -78,15 +78,13 @@ def _asked(
     sample: int | None, **varied: Any,
 ) -> tuple[Study, list[Task]]:  # fmt: skip
     """What is varied, and all simulations that this makes."""
-    from simulator.sweep import Study, code_version, grid, latin_hypercube, tasks
-    from simulator.world.scenario import read_scenario
+    from simulator.sweep import grid, latin_hypercube, load_study, tasks
 
     cluster = [f"topology.cluster={topology}"] if topology else []
-    raw, file = read_scenario(scenario, [*overrides, *cluster])
-    study = Study(raw=raw, file=file)
+    study = load_study(scenario, [*overrides, *cluster])
     axes = _axes(**varied)
     points = grid(axes) if sample is None else latin_hypercube(axes, sample, seed)
-    return study, tasks(study, points, study.variants(names), code_version())
+    return study, tasks(study, points, study.variants(names))
 
 
 def _axes(*, over: Sequence[str], paired: Sequence[str], file: Path | None) -> list[Axis]:
@@ -105,18 +103,12 @@ def _axes(*, over: Sequence[str], paired: Sequence[str], file: Path | None) -> l
 
 def _fill(study: Study, found: Sequence[Task], store: Store, count: int) -> int:
     """Simulate what *store* does not hold; return how much that was."""
-    from simulator.sweep import code_version, missing, workers
-    from simulator.sweep import sweep as evaluate_all
+    from simulator.sweep import missing, workers
+    from simulator.sweep import sweep as simulate
 
     rest = missing(found, store)
-    about = {"code": code_version(), "scenario": str(study.raw.get("name", study.file.stem))}
     with workers(min(count, len(rest) or 1)) as executor, _progress(len(rest)) as done:
-
-        def keep(rows: list[Row]) -> None:
-            store.add(rows, **about)
-            done(len(rows))
-
-        evaluate_all(study, rest, executor, keep, workers=count)
+        simulate(study, rest, store, executor, parallel=count, done=done)
     return len(rest)
 
 

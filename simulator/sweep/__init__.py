@@ -6,7 +6,7 @@ from simulator.sweep.export import as_results, flat_rows, write_csv
 from simulator.sweep.points import grid, latin_hypercube
 from simulator.sweep.run import missing, sweep, workers
 from simulator.sweep.store import Row, Store
-from simulator.sweep.study import Study, Task, code_version, tasks
+from simulator.sweep.study import Study, Task, code_version, load_study, tasks
 
 __all__ = [
     "BUG",
@@ -23,6 +23,7 @@ __all__ = [
     "flat_rows",
     "grid",
     "latin_hypercube",
+    "load_study",
     "missing",
     "sweep",
     "tasks",

@@ -61,19 +61,34 @@ def missing(tasks: Sequence[Task], store: Store) -> list[Task]:
 
 
 def sweep(
-    study: Study, tasks: Sequence[Task], executor: Executor, keep: Callable[[list[Row]], None], *, workers: int = 1
+    study: Study,
+    tasks: Sequence[Task],
+    store: Store,
+    executor: Executor,
+    *,
+    parallel: int = 1,
+    done: Callable[[int], object] = lambda count: None,
 ) -> None:
-    """Evaluate *tasks* on *executor*; *keep* is given rows as they arrive, in any order.
+    """Evaluate those of *tasks* that *store* does not hold, and store rows as they arrive, in any order.
+
+    Parameters
+    ----------
+    parallel
+        Chunks that *executor* works on at once.
+    done
+        Is told how many rows were stored.
 
     Raises
     ------
     InputError
-        A worker was lost.
+        A worker was lost, or the store cannot be written.
     """
-    size = max(1, min(CHUNK, len(tasks) // (AHEAD * workers)))
+    rest = missing(tasks, store)
+    size = max(1, min(CHUNK, len(rest) // (AHEAD * parallel)))
     try:
-        for rows in _arriving(study, _chunks(tasks, size), executor, AHEAD * workers):
-            keep(rows)
+        for rows in _arriving(study, _chunks(rest, size), executor, AHEAD * parallel):
+            store.add(rows, code=study.code, scenario=study.name)
+            done(len(rows))
     except BrokenExecutor as error:
         remedy = "run the same command again, with fewer --workers if memory ran out"
         raise InputError(f"a worker was lost: {error}", remedy=remedy) from None

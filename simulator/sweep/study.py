@@ -20,9 +20,9 @@ from simulator.errors import InputError, UnknownNameError
 from simulator.sweep.axes import Point
 from simulator.world.document import data_directory, read_mapping
 from simulator.world.overrides import replace_key
-from simulator.world.scenario import resolve_scenario
+from simulator.world.scenario import read_scenario, resolve_scenario
 
-__all__ = ["Study", "Task", "code_version", "tasks"]
+__all__ = ["Study", "Task", "code_version", "load_study", "tasks"]
 
 UNSEEN: Final = ("name", "notes")
 """Sections that no result depends on."""
@@ -40,6 +40,13 @@ class Study:
 
     raw: Mapping[str, Any]
     file: Path
+    code: str
+    """Version of the code, as :func:`code_version` has it."""
+
+    @property
+    def name(self) -> str:
+        """Of the scenario."""
+        return str(self.raw.get("name", self.file.stem))
 
     def at(self, point: Point, variant: str) -> dict[str, Any]:
         """Return the content of a scenario with the values of *point* and with *variant* alone."""
@@ -76,7 +83,19 @@ class Task:
     variant: str
 
 
-def tasks(study: Study, points: Iterable[Point], variants: Sequence[str], code: str) -> list[Task]:
+def load_study(scenario: str | Path, overrides: Sequence[str] = ()) -> Study:
+    """Load a scenario to be varied, as :func:`~simulator.world.scenario.load_scenario` finds it.
+
+    Raises
+    ------
+    InputError
+        There is no such file, it is not a mapping, or an override leads nowhere.
+    """
+    raw, file = read_scenario(scenario, overrides)
+    return Study(raw=raw, file=file, code=code_version())
+
+
+def tasks(study: Study, points: Iterable[Point], variants: Sequence[str]) -> list[Task]:
     """Every variant at every point.
 
     Raises
@@ -84,7 +103,7 @@ def tasks(study: Study, points: Iterable[Point], variants: Sequence[str], code: 
     InputError
         A key leads through something that is no mapping, or nothing can be resolved at any point: the first reason.
     """
-    keys = _Keys(study.file, code)
+    keys = _Keys(study.file, study.code)
     found = [
         Task(key=keys.of(study.at(point, variant)), point=point, variant=variant)
         for point in points

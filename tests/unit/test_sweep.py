@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import signal
 import sqlite3
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from itertools import pairwise
 from multiprocessing import get_context
 
@@ -23,12 +25,12 @@ from simulator.sweep import (
     BUG,
     Row,
     Store,
-    Study,
     axis,
     axis_of_table,
     evaluate,
     grid,
     latin_hypercube,
+    load_study,
     missing,
     sweep,
     tasks,
@@ -36,12 +38,13 @@ from simulator.sweep import (
     workers,
 )
 from simulator.sweep.run import Inline
-from simulator.world.scenario import load_scenario, read_scenario
+from simulator.world.scenario import load_scenario
 from tests.command import ROOT, zerosim
 from tests.conftest import content
 from tests.stored import stored
 
 VARIANTS = [{"name": "zero3", "zero_stage": 3}, {"name": "zero1", "zero_stage": 1}]
+GUIDE = ROOT / "docs/guides/sweeps.md"
 ABOUT = {"code": "code", "scenario": "test"}
 
 
@@ -172,12 +175,11 @@ def path(tmp_path):
 
 @pytest.fixture
 def study(path):
-    raw, file = read_scenario(path)
-    return Study(raw=raw, file=file)
+    return load_study(path)
 
 
-def keys(study, *texts, code="code"):
-    return [task.key for task in tasks(study, grid([axis(text) for text in texts]), study.variants(), code)]
+def keys(study, *texts):
+    return [task.key for task in tasks(study, grid([axis(text) for text in texts]), study.variants())]
 
 
 def test_a_key_depends_on_what_a_result_depends_on(study):
@@ -185,8 +187,8 @@ def test_a_key_depends_on_what_a_result_depends_on(study):
     assert len(set(base)) == 4
     assert keys(study, "training.micro_batch=1,2") == base
     assert keys(study, "training.micro_batch=2,3")[:2] == base[2:]
-    assert not set(keys(study, "training.micro_batch=1,2", code="newer")) & set(base)
-    renamed = Study(raw={**study.raw, "name": "another", "notes": "said"}, file=study.file)
+    assert not set(keys(replace(study, code="newer"), "training.micro_batch=1,2")) & set(base)
+    renamed = replace(study, raw={**study.raw, "name": "another", "notes": "said"})
     assert keys(renamed, "training.micro_batch=1,2") == base
 
 
@@ -210,7 +212,7 @@ def test_a_key_depends_on_the_content_of_files_and_of_those_that_they_name(study
         "deepspeed_config: {deepspeed_config_file: ds_config.json, zero3_init_flag: false}\n"
     )
     variants = [{"name": "zero3", "accelerate": "accelerate.yaml"}]
-    study = Study(raw={**study.raw, "variants": variants}, file=study.file)
+    study = replace(study, raw={**study.raw, "variants": variants})
 
     def key():
         return keys(study, "topology.cluster=mine", "topology.links={}")[0]
@@ -318,43 +320,40 @@ class Counting(Inline):
         return super().submit(function, study, chunk)
 
 
-def fill(study, found, store, executor):
-    sweep(study, missing(found, store), executor, lambda rows: store.add(rows, **ABOUT))
-
-
 def test_only_what_is_missing_is_simulated(study, tmp_path):
     def asked(text):
-        return tasks(study, grid([axis(text)]), study.variants(), "code")
+        return tasks(study, grid([axis(text)]), study.variants())
 
     some, all_of_them = asked("training.micro_batch=2,4"), asked("training.micro_batch=1..5")
     with Store(tmp_path / "store.sqlite") as store:
         first, second, third = Counting(), Counting(), Counting()
-        fill(study, some, store, first)
-        fill(study, all_of_them, store, second)
-        fill(study, all_of_them, store, third)
+        sweep(study, some, store, first)
+        sweep(study, all_of_them, store, second)
+        sweep(study, all_of_them, store, third)
     assert sorted(first.asked) == sorted(task.key for task in some)
     assert sorted(first.asked + second.asked) == sorted(task.key for task in all_of_them)
     assert third.asked == []
 
 
 def test_results_are_those_of_a_run(study, path):
-    found = tasks(study, [{"training.micro_batch": 3}], study.variants(), "code")
+    found = tasks(study, [{"training.micro_batch": 3}], study.variants())
     scenario = load_scenario(path, ["training.micro_batch=3"])
     alone = [run_variant(scenario, variant).result.as_json() for variant in scenario.variants]
     assert [row.result for row in evaluate(study, found)] == alone
 
 
-def test_processes_give_the_rows_that_one_gives(study):
-    found = tasks(study, grid([axis("training.micro_batch=1..6")]), study.variants(), "code")
-    rows = []
-    with workers(2) as executor:
-        sweep(study, found, executor, rows.extend, workers=2)
-    expected = evaluate(study, found)
-    assert sorted(rows, key=lambda row: row.key) == sorted(expected, key=lambda row: row.key)
+def test_processes_give_the_rows_that_one_gives(study, tmp_path):
+    found = tasks(study, grid([axis("training.micro_batch=1..6")]), study.variants())
+    with Store(tmp_path / "store.sqlite") as store:
+        with workers(2) as executor:
+            sweep(study, found, store, executor, parallel=2)
+        stored = list(store.found(task.key for task in found))
+    expected = [json.loads(json.dumps(row.result)) for row in evaluate(study, found)]
+    assert stored == [(result, None) for result in expected]
 
 
 def test_a_point_that_fails_is_a_row_with_its_reason(study):
-    found = tasks(study, grid([axis("training.micro_batch=1,0,zero")]), ["zero3"], "code")
+    found = tasks(study, grid([axis("training.micro_batch=1,0,zero")]), ["zero3"])
     runs, zero, word = evaluate(study, found)
     assert runs.failure is None
     assert (zero.result, word.result) == (None, None)
@@ -368,7 +367,7 @@ def breaks(scenario, variant):
 
 def test_a_bug_of_ours_is_a_row_too_and_the_exit_code_says_so(study, path, monkeypatch, tmp_path):
     monkeypatch.setattr(sys.modules[evaluate.__module__], "run_variant", breaks)
-    (row,) = evaluate(study, tasks(study, [{}], ["zero3"], "code"))
+    (row,) = evaluate(study, tasks(study, [{}], ["zero3"]))
     assert row.failure == f"{BUG}BrokenLawError: bytes were lost"
     arguments = ("--over", "training.micro_batch=1,2", "--store", tmp_path / "store.sqlite", "--workers", "1")
     done = zerosim("sweep", path, *arguments)
@@ -393,13 +392,13 @@ class Losing(Inline):
 
 
 def test_a_lost_worker_loses_no_result_that_arrived(study, tmp_path):
-    found = tasks(study, grid([axis("training.micro_batch=1..4")]), study.variants(), "code")
+    found = tasks(study, grid([axis("training.micro_batch=1..4")]), study.variants())
     with Store(tmp_path / "store.sqlite") as store:
         with pytest.raises(InputError, match=r"a worker was lost.*run the same command again"):
-            fill(study, found, store, Losing())
+            sweep(study, found, store, Losing())
         rest = missing(found, store)
         assert 0 < len(rest) < len(found)
-        fill(study, found, store, Inline())
+        sweep(study, found, store, Inline())
         assert missing(found, store) == []
 
 
@@ -488,3 +487,23 @@ def test_ctrl_c_leaves_a_store_that_the_same_command_continues(path, tmp_path):
     known = stored(place)
     answer = json.loads(zerosim(*arguments, "--workers", "1", "--json").stdout)
     assert 5 <= known < answer["simulated"] + known == len(answer["results"]) == 400
+
+
+@pytest.mark.slow
+def test_the_python_of_the_guide_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = re.search(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.S | re.M)[1]
+    names = {}
+    exec(code, names)
+    assert len(names["steps"]) == 3 * len(names["study"].variants()) == stored(tmp_path / "hosts.sqlite")
+
+
+@pytest.mark.slow
+def test_the_table_of_the_guide_is_what_is_simulated():
+    rows = re.findall(r"^\| (zero\S*(?: \S+)?) \|(.+)\|$", GUIDE.read_text(encoding="utf-8"), re.M)
+    assert len(rows) == 5
+    for name, cells in rows:
+        for network, cell in zip((25, 50, 100, 200, 400), cells.split("|"), strict=True):
+            asked = load_scenario("llama-2-7b-cloud-ethernet", [f"topology.links.network.bandwidth={network} Gbit/s"])
+            result = run_variant(asked, asked.variant(name)).result
+            assert 100 * result.exposed["stalled"] / result.step_time == pytest.approx(float(cell), abs=0.051)
