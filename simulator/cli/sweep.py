@@ -50,17 +50,21 @@ class TablePath(click.Path):
 @click.option("--seed", type=int, default=0, show_default=True, help="Of --sample.")
 @click.option("--store", "place", type=click.Path(path_type=Path, dir_okay=False), required=True,
               help="Results; what is there already is not simulated again.")  # fmt: skip
-@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one per core]")
+@click.option("--workers", "processes", type=click.IntRange(min=1), help="Processes.  [default: one per core]")
+@click.option("--scheduler", metavar="ADDRESS", help="A Dask cluster instead, like tcp://10.0.0.1:8786.")
 @click.option("--export", type=TablePath(path_type=Path, dir_okay=False), help="Also write results to a .csv file.")
 @click.option("--json", "machine", is_flag=True, help="Print one JSON object instead of tables.")
-def sweep(scenario: str, machine: bool, place: Path, workers: int | None, export: Path | None, **asked: Any) -> None:
+def sweep(
+    scenario: str, machine: bool, place: Path, processes: int | None, scheduler: str | None, export: Path | None,
+    **asked: Any,
+) -> None:  # fmt: skip
     """Simulate SCENARIO at many points: every variant, at every combination of the values of --over."""
     from simulator.readings.files import write_atomically
     from simulator.sweep import Store, as_results, write_csv
 
     study, found = _asked(scenario, **asked)
     with Store(place) as store:
-        new = _fill(study, found, store, workers or os.cpu_count() or 1)
+        new = _fill(study, found, store, processes or os.cpu_count() or 1, scheduler)
         if export is not None:
             write_atomically(export, lambda path: write_csv(path, found, store))
         if machine:
@@ -101,14 +105,15 @@ def _axes(*, over: Sequence[str], paired: Sequence[str], file: Path | None) -> l
     return axes
 
 
-def _fill(study: Study, found: Sequence[Task], store: Store, count: int) -> int:
+def _fill(study: Study, found: Sequence[Task], store: Store, processes: int, scheduler: str | None) -> int:
     """Simulate what *store* does not hold; return how much that was."""
-    from simulator.sweep import missing, workers
+    from simulator.sweep import dask_cluster, missing, workers
     from simulator.sweep import sweep as simulate
 
     rest = missing(found, store)
-    with workers(min(count, len(rest) or 1)) as executor, _progress(len(rest)) as done:
-        simulate(study, rest, store, executor, parallel=count, done=done)
+    chosen = dask_cluster(scheduler) if scheduler else workers(min(processes, len(rest) or 1))
+    with chosen as (executor, parallel), _progress(len(rest)) as done:
+        simulate(study, rest, store, executor, parallel=parallel, done=done)
     return len(rest)
 
 

@@ -4,7 +4,7 @@ from simulator.sweep.axes import Axis, axis, axis_of_table, together
 from simulator.sweep.evaluate import BUG, evaluate
 from simulator.sweep.export import as_results, flat_rows, write_csv
 from simulator.sweep.points import grid, latin_hypercube
-from simulator.sweep.run import missing, sweep, workers
+from simulator.sweep.run import dask_cluster, missing, sweep, workers
 from simulator.sweep.store import Row, Store
 from simulator.sweep.study import Study, Task, code_version, load_study, tasks
 
@@ -19,6 +19,7 @@ __all__ = [
     "axis",
     "axis_of_table",
     "code_version",
+    "dask_cluster",
     "evaluate",
     "flat_rows",
     "grid",

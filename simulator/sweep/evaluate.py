@@ -13,7 +13,7 @@ from typing import Any, Final
 from simulator.errors import InputError
 from simulator.explore import run_variant
 from simulator.sweep.store import Row
-from simulator.sweep.study import Study, Task
+from simulator.sweep.study import Study, Task, code_version
 from simulator.world.scenario import resolve_scenario
 
 __all__ = ["BUG", "become_worker", "evaluate"]
@@ -23,7 +23,15 @@ BUG: Final = "this is a bug of zerosim, please report it: "
 
 
 def evaluate(study: Study, tasks: Sequence[Task]) -> list[Row]:
-    """Simulate *tasks*; one that fails is a row with its reason, and the others go on."""
+    """Simulate *tasks*; one that fails is a row with its reason, and the others go on.
+
+    Raises
+    ------
+    InputError
+        The code here is not the one that the keys speak of.
+    """
+    if study.code != code_version():
+        raise InputError("a worker runs other code", remedy="install the same version of zerosim for all workers")
     return [_evaluated(study, task) for task in tasks]
 
 

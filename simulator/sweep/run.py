@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
-    BrokenExecutor,
     Executor,
     Future,
     ProcessPoolExecutor,
@@ -13,6 +12,7 @@ from concurrent.futures import (
     wait,
 )
 from contextlib import contextmanager
+from importlib import import_module
 from itertools import islice
 from multiprocessing import get_context
 from typing import Any, Final
@@ -22,7 +22,7 @@ from simulator.sweep.evaluate import become_worker, evaluate
 from simulator.sweep.store import Row, Store
 from simulator.sweep.study import Study, Task
 
-__all__ = ["Inline", "missing", "sweep", "workers"]
+__all__ = ["Inline", "dask_cluster", "missing", "sweep", "workers"]
 
 CHUNK: Final = 8  # definition: so many tasks travel together and are lost together; some seconds of work
 
@@ -43,16 +43,45 @@ class Inline(Executor):
 
 
 @contextmanager
-def workers(count: int) -> Iterator[Executor]:
-    """Make *count* processes, which start with nothing inherited; for one, none is made."""
+def workers(count: int) -> Iterator[tuple[Executor, int]]:
+    """Make *count* processes, which start with nothing inherited; for one, none is made.
+
+    Yields the executor and how many chunks it works on at once.
+    """
     if count == 1:
-        yield Inline()
+        yield Inline(), 1
         return
     executor = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=become_worker)
     try:
-        yield executor
+        yield executor, count
     finally:
         executor.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def dask_cluster(scheduler: str) -> Iterator[tuple[Executor, int]]:
+    """Send work to the Dask cluster whose scheduler listens at an address like ``tcp://10.0.0.1:8786``.
+
+    Its workers must have this version of the package and see the scenario's files under the same paths.  Yields the
+    executor and how many chunks it works on at once.
+
+    Raises
+    ------
+    InputError
+        Dask is not installed, or nobody listens.
+    """
+    try:
+        distributed = import_module("distributed")
+    except ImportError:
+        remedy = "install the extra: pip install 'zerosim[dask]'"
+        raise InputError("a cluster needs Dask", key="--scheduler", remedy=remedy) from None
+    try:
+        client = distributed.Client(scheduler)
+    except (OSError, ValueError) as error:
+        remedy = "start one with: dask scheduler, dask worker"
+        raise InputError(f"no scheduler: {error}", key="--scheduler", value=scheduler, remedy=remedy) from None
+    with client:
+        yield client.get_executor(), max(1, sum(client.nthreads().values()))
 
 
 def missing(tasks: Sequence[Task], store: Store) -> list[Task]:
@@ -85,13 +114,9 @@ def sweep(
     """
     rest = missing(tasks, store)
     size = max(1, min(CHUNK, len(rest) // (AHEAD * parallel)))
-    try:
-        for rows in _arriving(study, _chunks(rest, size), executor, AHEAD * parallel):
-            store.add(rows, code=study.code, scenario=study.name)
-            done(len(rows))
-    except BrokenExecutor as error:
-        remedy = "run the same command again, with fewer --workers if memory ran out"
-        raise InputError(f"a worker was lost: {error}", remedy=remedy) from None
+    for rows in _arriving(study, _chunks(rest, size), executor, AHEAD * parallel):
+        store.add(rows, code=study.code, scenario=study.name)
+        done(len(rows))
 
 
 def _chunks(tasks: Sequence[Task], size: int) -> Iterator[list[Task]]:
@@ -103,9 +128,15 @@ def _chunks(tasks: Sequence[Task], size: int) -> Iterator[list[Task]]:
 def _arriving(study: Study, chunks: Iterator[list[Task]], executor: Executor, ahead: int) -> Iterator[list[Row]]:
     """Yield rows as they arrive, with no more than *ahead* chunks on their way."""
     running: set[Future[list[Row]]] = set()
-    for chunk in chunks:
-        running.add(executor.submit(evaluate, study, chunk))
-        patience = None if len(running) >= ahead else 0.0
-        done, running = wait(running, patience, return_when=FIRST_COMPLETED)
-        yield from (future.result() for future in done)
-    yield from (future.result() for future in as_completed(running))
+    try:
+        for chunk in chunks:
+            running.add(executor.submit(evaluate, study, chunk))
+            patience = None if len(running) >= ahead else 0.0
+            done, running = wait(running, patience, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in done)
+        yield from (future.result() for future in as_completed(running))
+    except InputError:
+        raise
+    except Exception as error:  # each executor has its own; what is wrong with a point is no exception but a row
+        remedy = "run the same command again, with fewer --workers if memory ran out"
+        raise InputError(f"a worker was lost: {type(error).__name__}: {error}", remedy=remedy) from None

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -127,6 +128,7 @@ def _check_some(study: Study, found: Iterable[Task]) -> None:
         raise first
 
 
+@cache  # what has been imported does not change with its file
 def code_version() -> str:
     """Hash of the code and of the numbers that ship with it."""
     package = Path(__file__).parents[1]

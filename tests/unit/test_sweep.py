@@ -27,6 +27,7 @@ from simulator.sweep import (
     Store,
     axis,
     axis_of_table,
+    dask_cluster,
     evaluate,
     grid,
     latin_hypercube,
@@ -176,6 +177,15 @@ def path(tmp_path):
 @pytest.fixture
 def study(path):
     return load_study(path)
+
+
+def test_results_of_other_code_are_not_stored(study, tmp_path):
+    other = replace(study, code="other")
+    with Store(tmp_path / "store.sqlite") as store:
+        found = tasks(other, [{}], other.variants())
+        with pytest.raises(InputError, match="a worker runs other code"):
+            sweep(other, found, store, Inline())
+        assert len(missing(found, store)) == 2
 
 
 def keys(study, *texts):
@@ -345,8 +355,8 @@ def test_results_are_those_of_a_run(study, path):
 def test_processes_give_the_rows_that_one_gives(study, tmp_path):
     found = tasks(study, grid([axis("training.micro_batch=1..6")]), study.variants())
     with Store(tmp_path / "store.sqlite") as store:
-        with workers(2) as executor:
-            sweep(study, found, store, executor, parallel=2)
+        with workers(2) as (executor, parallel):
+            sweep(study, found, store, executor, parallel=parallel)
         stored = list(store.found(task.key for task in found))
     expected = [json.loads(json.dumps(row.result)) for row in evaluate(study, found)]
     assert stored == [(result, None) for result in expected]
@@ -400,6 +410,28 @@ def test_a_lost_worker_loses_no_result_that_arrived(study, tmp_path):
         assert 0 < len(rest) < len(found)
         sweep(study, found, store, Inline())
         assert missing(found, store) == []
+
+
+def test_a_cluster_without_dask_says_what_to_install(path, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    options = ("--over", "training.micro_batch=1", "--store", tmp_path / "r.sqlite", "--scheduler", "tcp://127.0.0.1:1")
+    done = zerosim("sweep", path, *options)
+    assert done.returncode == 2
+    assert "pip install 'zerosim[dask]'" in done.stderr
+
+
+def test_a_dask_cluster_gives_the_rows_that_one_process_gives(study, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    found = tasks(study, grid([axis("training.micro_batch=1..6")]), study.variants())
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
+        Store(tmp_path / "store.sqlite") as store,
+    ):
+        with dask_cluster(cluster.scheduler_address) as (executor, parallel):
+            assert parallel == 2
+            sweep(study, found, store, executor, parallel=parallel)
+        stored = list(store.found(task.key for task in found))
+    assert stored == [(json.loads(json.dumps(row.result)), None) for row in evaluate(study, found)]
 
 
 def test_any_executor_will_do():
