@@ -13,7 +13,7 @@ demo: $(READY)
 	$(BIN)/zerosim run scenarios/llama-2-13b-two-hosts.yaml --out demo
 
 test: check
-	$(BIN)/python -m pytest -m "not slow" --ignore=tests/benchmark
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" --ignore=tests/benchmark
 
 test-all: check
 	$(BIN)/python -m pytest --hypothesis-profile=thorough
