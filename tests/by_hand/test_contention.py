@@ -1,13 +1,17 @@
 """Kernels beside collectives that hold multiprocessors and move memory: timelines drawn by hand."""
 
+import pytest
+
 from simulator.clock.engine import simulate
 from simulator.clock.stage import RankClass, Stage, occupancy
 from simulator.laws.collectives.base import Collective
 from simulator.laws.collectives.fabric import Link, Phase
+from simulator.laws.collectives.library import library
 from simulator.laws.interference import Contention
 from simulator.laws.kernels import Kernel
 from simulator.schedules.tape import Tape
 from simulator.world.mesh import Mesh
+from simulator.world.topology.cluster import Forced, load_cluster
 
 HALF = Contention(multiprocessors=128, memory=2.0)
 WORLD = Mesh(hosts=1, devices_per_host=2).world()
@@ -77,3 +81,28 @@ def test_a_collective_takes_the_most_channels_of_its_phases_and_its_mean_traffic
     first = Phase(payload=2.0, usage=(), latency=1.0, rate=1.0, channels=8, traffic=6.0)
     second = Phase(payload=3.0, usage=(), latency=0.0, rate=1.0, channels=4, traffic=6.0)
     assert occupancy((first, second)) == (8, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "hosts", "channels"),
+    [("dgx-a100-80gb", 1, 24), ("dgx-a100-80gb", 8, 16), ("dgx-h100", 1, 24), ("dgx-h100", 8, 16), ("dgx-b200", 1, 32)],
+)
+def test_channels_are_those_that_nccl_opens(cluster, hosts, channels):
+    """A100 24 on one host and 16 on eight rails, H100 the same, B200 32 (network.md 7.3)."""
+    (exchange,) = gathered(cluster, hosts, "all_gather")
+    assert exchange.channels == channels
+
+
+def test_a_gather_copies_and_a_reduction_reads_twice():
+    """Per byte sent: read and write; read two, write one; an all-reduce is half of each."""
+    kinds = ("all_gather", "reduce_scatter", "all_reduce")
+    found = [gathered("dgx-a100-80gb", 8, kind)[0].copies for kind in kinds]
+    assert found == [2.0, 3.0, 2.5]
+
+
+def gathered(cluster, hosts, kind):
+    """What NCCL does with a gigabyte among all ranks."""
+    loaded = load_cluster(cluster, hosts=hosts)
+    group = Mesh(hosts=hosts, devices_per_host=8).world()
+    asked = Collective(kind=kind, elements=1e9, bytes_per_element=1, group=group, role="")
+    return library(loaded, "nccl", Forced()).exchanges(asked)
