@@ -118,15 +118,18 @@ def rates(accelerator: Accelerator, compute: Compute) -> Rates:
         "matrix": peak.value * part.matrix_efficiency.value,
         "attention": peak.value * attention.value,
     }
+    products: tuple[Number, ...] = (peak, part.matrix_efficiency, *memory, *tiles().numbers)
     if compute.matrix_precision is not None:
         narrow = _peak(part, compute.matrix_precision, "compute.matrix_precision")
-        flop["narrow"] = narrow.value * (part.narrow_efficiency or part.matrix_efficiency).value
+        reached = part.narrow_efficiency or part.matrix_efficiency
+        flop["narrow"] = narrow.value * reached.value
+        products += (narrow, reached)
     return Rates(
         flop=flop,
         memory=part.memory_bandwidth.value * moving.value,
         quantize=part.memory_bandwidth.value * (part.quantize_efficiency or part.memory_efficiency).value,
         numbers={
-            "matrix": (peak, part.matrix_efficiency, *memory),
+            "matrix": products,
             "attention": (peak, attention),
             "memory": memory,
         },

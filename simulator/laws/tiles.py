@@ -7,7 +7,7 @@ nothing (NVIDIA, Matrix Multiplication Background, sections 3.1 to 3.3):
 .. math:: u = \frac{m n}{a b \, M w} \, e(a, b), \qquad
    w = \left\lceil \frac{\lceil m/a \rceil \lceil n/b \rceil s}{M} \right\rceil \frac{1}{s}
 
-Where there are few tiles the sum over k is split s times as well, into parts of at least ``SHORTEST``.  Per element of
+Where there are few tiles the sum over k is split s times as well, into parts that are long enough.  Per element of
 the sum a tile loads a + b operands for a b products, so with c the cost of a load in products, and relative to the
 largest tile,
 
@@ -21,14 +21,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Final
 
 from simulator.world.catalog import Tiles
 
 __all__ = ["utilisation"]
-
-SHORTEST: Final = 1024
-"""Terms of a sum that is split: fewer do not pay for adding up the parts."""
 
 
 @lru_cache(maxsize=4096)
@@ -46,7 +42,7 @@ def utilisation(m: float, n: float, k: float, multiprocessors: float, tiles: Til
     --------
     Two tiles of 256 x 128 on four multiprocessors, too short to be split:
 
-    >>> tiles = Tiles(sizes=((256, 128),), operand_cost=12.0)
+    >>> tiles = Tiles(sizes=((256, 128),), operand_cost=12.0, shortest_sum=1024)
     >>> utilisation(512, 128, 512, 4, tiles)
     0.5
     """
@@ -56,14 +52,14 @@ def utilisation(m: float, n: float, k: float, multiprocessors: float, tiles: Til
 def _used(m: float, n: float, k: float, available: float, tile: tuple[int, int], tiles: Tiles, count: int) -> float:
     a, b = tile
     number = math.ceil(m / a) * math.ceil(n / b) * count
-    waves = min(math.ceil(number * splits / available) / splits for splits in _splits(k))
+    waves = min(math.ceil(number * splits / available) / splits for splits in _splits(k, tiles.shortest_sum))
     return count * m * n / (a * b * available * waves) * _efficiency(tile, tiles)
 
 
-def _splits(k: float) -> Iterator[int]:
+def _splits(k: float, shortest: float) -> Iterator[int]:
     """Powers of two that leave each part long enough."""
     splits = 1
-    while splits == 1 or k / splits >= SHORTEST:
+    while splits == 1 or k / splits >= shortest:
         yield splits
         splits *= 2
 

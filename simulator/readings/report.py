@@ -304,6 +304,7 @@ def _assumed(scenario: Scenario, variant: Variant, timeline: Timeline) -> tuple[
     links = [link for link in scenario.cluster.links if link.name in loaded]
     used = [
         *(number for kind in kinds for number in at.numbers.get(kind, ())),
+        *([scenario.step_per_layer] if scenario.step_per_layer else []),
         scenario.accelerator.memory,
         *_beside(),
         *(number for link in links for number in link.numbers()),

@@ -147,5 +147,5 @@ def _optimizer(scenario: Scenario, traffic: float) -> Kernel:
         kind="optimizer",
         works=(Work("memory", constant_traffic=traffic),),
         time=0.0 if given else None,
-        extra=scenario.step_per_layer * blocks,
+        extra=blocks * (scenario.step_per_layer.value if scenario.step_per_layer else 0.0),
     )

@@ -312,7 +312,8 @@ def _optimizer(scenario: Scenario, policy: TextbookPolicy) -> Kernel:
     given = any(layer.forward_time is not None for layer in scenario.model.layers)
     works = (Work("memory", constant_traffic=traffic),)
     blocks = sum(layer.checkpointed for layer in scenario.model.layers)
-    return Kernel(kind="optimizer", works=works, time=0.0 if given else None, extra=scenario.step_per_layer * blocks)
+    extra = blocks * (scenario.step_per_layer.value if scenario.step_per_layer else 0.0)
+    return Kernel(kind="optimizer", works=works, time=0.0 if given else None, extra=extra)
 
 
 def _label(units: Sequence[_Unit]) -> str:

@@ -8,7 +8,7 @@ basis ``assumed`` that it used.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -271,6 +271,10 @@ class Tiles:
     """Rows and columns of the result that a multiprocessor works out at a time."""
     operand_cost: float
     """Products per loaded element at which loading takes as long as multiplying."""
+    shortest_sum: float
+    """Terms of a sum below which its parts are not worth adding up."""
+    numbers: tuple[Number, ...] = field(default=(), compare=False)
+    """What these rest on."""
 
 
 @cache
@@ -278,8 +282,13 @@ def tiles() -> Tiles:
     """Load ``topologies/libraries/gemm.yaml``."""
     path = data_directory("topologies") / "libraries" / "gemm.yaml"
     raw = read_mapping(path)
-    cost = number(raw["operand_cost"], "x", "gemm.operand_cost", path)
-    return Tiles(sizes=tuple((a, b) for a, b in raw["tiles"]["sizes"]), operand_cost=cost.value)
+    cost, shortest = (number(raw[key], "x", f"gemm.{key}", path) for key in ("operand_cost", "shortest_sum"))
+    return Tiles(
+        sizes=tuple((a, b) for a, b in raw["tiles"]["sizes"]),
+        operand_cost=cost.value,
+        shortest_sum=shortest.value,
+        numbers=(cost, shortest),
+    )
 
 
 class AcceleratorSection(Section):

@@ -15,7 +15,7 @@ from msgspec import Meta, field
 
 from simulator.errors import InputError, UnknownNameError
 from simulator.units import Duration, Price
-from simulator.world.catalog import Accelerator, Host, python_host
+from simulator.world.catalog import Accelerator, Host, Number, python_host
 from simulator.world.compute import Attention, Compute, ComputeSection, asked_compute
 from simulator.world.document import Section, convert, find, read_mapping
 from simulator.world.mesh import Mesh
@@ -138,8 +138,8 @@ class Scenario:
     """What kernels run, and how they are timed."""
     measured: tuple[MeasuredLayers, ...]
     """Measured times of layers and modules, instead of the model's."""
-    step_per_layer: float
-    """Of the optimizer's step, whatever its tensors' sizes, per layer [s]."""
+    step_per_layer: Number | None
+    """Of the optimizer's step, whatever its tensors' sizes, per layer [s]; None without a software stack."""
     launch_time: float
     """Host time per operation that the textbook schedule launches [s]."""
     host: Host
@@ -265,7 +265,7 @@ def resolve_scenario(raw: dict[str, Any], file: Path) -> Scenario:
         place=place,
         compute=compute,
         measured=measured,
-        step_per_layer=stack.step_per_layer(cluster.accelerator) if stack else 0.0,
+        step_per_layer=stack.step_per_layer(cluster.accelerator) if stack else None,
         launch_time=float(section.host.launch_time or 0.0),
         host=_host(section.host),
         per_gpu_hour=None if section.prices is None else float(section.prices.per_gpu_hour),

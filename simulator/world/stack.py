@@ -60,9 +60,9 @@ class Stack:
             fused_efficiency=part.memory_efficiency if others.fused is None else others.fused,
         )
 
-    def step_per_layer(self, part: Accelerator) -> float:
+    def step_per_layer(self, part: Accelerator) -> Number:
         """Time of the optimizer's step on *part* per layer, whatever its tensors' sizes [s]."""
-        return self.reached.get(part.generation, self.others).step_per_layer.value
+        return self.reached.get(part.generation, self.others).step_per_layer
 
 
 def _part_of(best: Number, share: Number) -> Number:

@@ -3,10 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.laws.tiles import SHORTEST, utilisation
+from simulator.laws.tiles import utilisation
 from simulator.world.catalog import Tiles, tiles
 
-ONE = Tiles(sizes=((256, 128),), operand_cost=12.0)
+SHORTEST = 1024
+
+ONE = Tiles(sizes=((256, 128),), operand_cost=12.0, shortest_sum=SHORTEST)
 SHORT = 512
 """Too few terms to be split."""
 
@@ -41,7 +43,7 @@ def test_products_that_run_as_one_kernel_share_its_waves():
 
 def test_a_smaller_tile_fills_more_multiprocessors_and_is_slower_itself():
     """64 x 64 on one multiprocessor: an eighth of the large tile, or all of a small one at its lower rate."""
-    both = Tiles(sizes=((256, 128), (64, 64)), operand_cost=12.0)
+    both = Tiles(sizes=((256, 128), (64, 64)), operand_cost=12.0, shortest_sum=SHORTEST)
     assert utilisation(64, 64, SHORT, 1, both) == (1 + 12 * 384 / 32768) / (1 + 12 * 128 / 4096)
 
 

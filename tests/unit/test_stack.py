@@ -3,6 +3,7 @@
 import pytest
 
 from simulator.errors import InputError
+from simulator.explore import run_variant
 from simulator.laws.kernels import rates
 from simulator.world.catalog import accelerator
 from simulator.world.scenario import load_scenario
@@ -47,8 +48,8 @@ def test_without_a_stack_kernels_reach_what_single_ones_do_at_best():
     assert plain.accelerator == accelerator("a100-sxm-80gb")
     assert usual.accelerator.matrix_efficiency.value < plain.accelerator.matrix_efficiency.value
     assert (plain.step_per_layer, usual.step_per_layer) == (
-        0.0,
-        software_stack("pytorch").reached["ampere"].step_per_layer.value,
+        None,
+        software_stack("pytorch").reached["ampere"].step_per_layer,
     )
 
 
@@ -61,4 +62,14 @@ def test_a_generation_that_was_not_measured_loses_what_the_others_lose():
 
 def test_a_measured_rate_needs_no_stack():
     scenario = load_scenario("llama-2-13b-two-hosts", ["compute.achieved=200 TFLOP/s"])
-    assert (scenario.compute.stack, scenario.step_per_layer, scenario.compute.overlap_slowdown) == (None, 0.0, 1.0)
+    assert (scenario.compute.stack, scenario.step_per_layer, scenario.compute.overlap_slowdown) == (None, None, 1.0)
+
+
+def test_a_report_names_the_assumed_numbers_of_kernels():
+    """A generation without measurements of its own, products in 8 bits, compiled kernels."""
+    settings = ["topology.cluster=dgx-b200", "compute.element_wise=compiled", "compute.matrix_precision=fp8"]
+    scenario = load_scenario("llama-2-13b-two-hosts", settings)
+    named = set(run_variant(scenario, scenario.variant("zero3")).result.assumed)
+    assert {"gemm.operand_cost", "gemm.shortest_sum", "pytorch.others.step_per_layer", "pytorch.others.fused"} <= named
+    measured = load_scenario("llama-2-13b-two-hosts")
+    assert "pytorch.ampere.step_per_layer" not in run_variant(measured, measured.variant("zero3")).result.assumed
