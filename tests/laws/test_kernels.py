@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from simulator.errors import UnknownNameError
 from simulator.laws.kernels import Kernel, kernel_time, rates
-from simulator.world.catalog import accelerator
+from simulator.laws.tiles import utilisation
+from simulator.world.catalog import accelerator, tiles
 from simulator.world.compute import Compute
 from simulator.world.model.layer import Product, Work
 
@@ -89,3 +90,19 @@ def test_a_measured_rate_contains_shapes_and_memory():
     found = spent(PRODUCT, achieved=1e12, tokens=1)
     assert found.total == PRODUCT.flop / 1e12
     assert spent(NORM, achieved=1e12).total == 0
+
+
+def test_experts_share_out_the_tokens():
+    """Two of eight experts each: 4,096 tokens are 8,192 vectors, 1,024 for each expert, all in one kernel."""
+    shape = {"n": 4096, "k": 4096, "count": 8, "per_token": 2}
+    work = Work("matrix", flop=2.0 * 2 * 4096 * 4096, product=Product(**shape))
+    peak = A100.peak_flops["bf16"].value * A100.matrix_efficiency.value
+    used = utilisation(1024, 4096, 4096, A100.multiprocessors.value, tiles(), count=8)
+    assert spent(work).arithmetic == pytest.approx(work.flop * 4096 / (peak * used))
+
+
+def test_small_experts_leave_multiprocessors_idle():
+    """64 experts get 16 tokens each, a sixteenth of a tile's rows or a quarter of the smallest's."""
+    dense = Work("matrix", flop=2.0 * 1024 * 1024, product=Product(n=1024, k=1024))
+    sparse = replace(dense, product=Product(n=1024, k=1024, count=64))
+    assert spent(sparse, tokens=1024).arithmetic > 3 * spent(dense, tokens=64 * 1024).arithmetic / 64
