@@ -13,14 +13,15 @@ from simulator.clock.timeline import Timeline
 from simulator.errors import InputError
 from simulator.laws.collectives.library import library
 from simulator.readings.exposure import Exposure, exposure
-from simulator.readings.report import Result, failed, summarise
+from simulator.readings.report import Result, failed, states_of, summarise
+from simulator.readings.step import step_of
 from simulator.readings.volume import Volume, volume
 from simulator.schedules.program import Program
 from simulator.schedules.record import record
 from simulator.world.scenario import Scenario, Variant
 from simulator.world.training import ELEMENT_BYTES
 
-__all__ = ["Failure", "Outcome", "attempt", "compare", "report", "run_variant", "volume_of"]
+__all__ = ["Failure", "Outcome", "attempt", "compare", "play", "report", "run_variant", "traffic_of", "volume_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +58,16 @@ def run_variant(scenario: Scenario, variant: Variant) -> Outcome:
         The timeline contradicts a law.
     """
     scenario = scenario.at(variant)
-    program = record(scenario, variant)
-    ready = stage(scenario, program)
+    return play(scenario, variant, stage(scenario, record(scenario, variant)))
+
+
+def play(scenario: Scenario, variant: Variant, ready: Stage) -> Outcome:
+    """Simulate *variant* where it runs, its program already set on the stage, as :func:`run_variant` does."""
     timeline = simulate(ready)
     reading = exposure(timeline.classes[0], timeline.step_time)
-    traffic = _volume(scenario, program)
-    result = summarise(scenario, variant, timeline, reading, traffic, _ideal_step(ready))
+    read = step_of(timeline, reading, states_of(scenario, variant))
+    traffic = traffic_of(scenario, ready.classes[0].program)
+    result = summarise(scenario, variant, read, traffic, _ideal_step(ready))
     return Outcome(variant=variant, timeline=timeline, reading=reading, result=result)
 
 
@@ -75,10 +80,11 @@ def _ideal_step(ready: Stage) -> float:
 
 def volume_of(scenario: Scenario, variant: Variant) -> Volume:
     """Return the traffic of one step of *variant* without simulating it."""
-    return _volume(scenario.at(variant), record(scenario.at(variant), variant))
+    return traffic_of(scenario.at(variant), record(scenario.at(variant), variant))
 
 
-def _volume(scenario: Scenario, program: Program) -> Volume:
+def traffic_of(scenario: Scenario, program: Program) -> Volume:
+    """Return the traffic of *program* where the scenario runs it."""
     model_bytes = scenario.model.elements * ELEMENT_BYTES[scenario.training.precision]
     collectives = library(scenario.cluster, scenario.place.library, scenario.place.forced)
     return volume(program, collectives, scenario.mesh, float(model_bytes))

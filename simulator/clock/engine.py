@@ -20,7 +20,7 @@ import simpy
 from simulator.clock.network import Network
 from simulator.clock.processor import Processor
 from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage, occupancy
-from simulator.clock.timeline import ClassTimeline, Happened, HostWait, MemoryChange, Released, Span, Timeline
+from simulator.clock.timeline import ClassTimeline, Happened, HostWait, Released, Span, Timeline, memory_changes
 from simulator.errors import BrokenLawError
 from simulator.laws.collectives.fabric import Link, Phase
 from simulator.laws.interference import Occupancy
@@ -217,7 +217,6 @@ class _Player:
         self._last_on = [-1] * len(communicators)
         self._spans: list[Span | None] = []
         self._host_waits: list[HostWait] = []
-        self._memory: list[MemoryChange] = []
         self._host_is_done = False
         env.process(self._host())
         for stream in self._streams:
@@ -233,18 +232,19 @@ class _Player:
 
     def timeline(self) -> ClassTimeline:
         """What happened."""
+        spans = tuple(span for span in self._spans if span is not None)
         return ClassTimeline(
             name=self._cast.name,
             ranks=self._cast.ranks,
             program=self._cast.program,
-            spans=tuple(span for span in self._spans if span is not None),
+            spans=spans,
             events={
                 Event(number, position): happened
                 for number, stream in enumerate(self._streams)
                 for position, happened in stream.events.items()
             },
             host_waits=tuple(self._host_waits),
-            memory=tuple(self._memory),
+            memory=memory_changes(spans),
         )
 
     def _host(self) -> Process:
@@ -284,8 +284,6 @@ class _Player:
             entry = stream.queue.popleft()
             if isinstance(entry, _Launched):
                 reached_at = start = met_at = env.now
-                for item, amount in entry.launch.takes:
-                    self._memory.append(MemoryChange(reached_at, item, amount))
                 if entry.meeting is None:
                     alone, latency = self._cast.times[entry.launch.operation], 0.0
                     if alone:
@@ -304,8 +302,6 @@ class _Player:
                     entry.launch, entry.number, entry.issued_at, before, tuple(waits), reached_at, met_at,
                     entry.behind, start, env.now, alone, latency,
                 )  # fmt: skip
-                for item, amount in entry.launch.gives:
-                    self._memory.append(MemoryChange(env.now, item, -amount))
                 before, waits = entry.number, []
                 source, source_at = before, env.now
             else:

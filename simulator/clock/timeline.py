@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from simulator.laws.collectives.fabric import Link
 from simulator.schedules.program import Event, Launch, Program, Reason
 
-__all__ = ["ClassTimeline", "Happened", "HostWait", "MemoryChange", "Released", "Span", "Timeline"]
+__all__ = [
+    "ClassTimeline",
+    "Happened",
+    "HostWait",
+    "MemoryChange",
+    "Released",
+    "Span",
+    "Timeline",
+    "memory_changes",
+    "utilisation",
+]
 
 
 class Released(NamedTuple):
@@ -78,6 +88,18 @@ class MemoryChange(NamedTuple):
     """[B]"""
 
 
+def memory_changes(spans: Iterable[Span]) -> tuple[MemoryChange, ...]:
+    """What *spans*, in issue order, take and give back, in order of time.
+
+    At one instant issue order counts: whatever an operation waits for was issued before it.
+    """
+    changes: list[MemoryChange] = []
+    for span in spans:
+        changes += [MemoryChange(span.reached_at, item, amount) for item, amount in span.launch.takes]
+        changes += [MemoryChange(span.end, item, -amount) for item, amount in span.launch.gives]
+    return tuple(sorted(changes, key=lambda change: change.at))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassTimeline:
     """What one rank of a class did."""
@@ -91,6 +113,7 @@ class ClassTimeline:
     """Every event that something waited for."""
     host_waits: tuple[HostWait, ...]
     memory: tuple[MemoryChange, ...]
+    """In order of time, see :func:`memory_changes`."""
 
     def stream(self, name: str) -> tuple[Span, ...]:
         """Spans of the stream called *name*, in order."""
@@ -119,9 +142,14 @@ class Timeline:
 
     def utilisation(self) -> dict[str, float]:
         """Fraction of the step that the busiest link of each kind needs at full rate; unused kinds are left out."""
-        busy: dict[str, float] = {}
-        for link, amount in zip(self.links, self.carried, strict=True):
-            if amount:
-                share = amount / link.bandwidth / self.step_time
-                busy[link.kind] = max(busy.get(link.kind, 0.0), share)
-        return dict(sorted(busy.items(), key=lambda item: -item[1]))
+        return utilisation(self.links, self.carried, self.step_time)
+
+
+def utilisation(links: Sequence[Link], carried: Sequence[float], step_time: float) -> dict[str, float]:
+    """Return what :meth:`Timeline.utilisation` says of *links* that *carried* so many bytes; nothing of no time."""
+    busy: dict[str, float] = {}
+    for link, amount in zip(links, carried, strict=True):
+        if amount and step_time:
+            share = amount / link.bandwidth / step_time
+            busy[link.kind] = max(busy.get(link.kind, 0.0), share)
+    return dict(sorted(busy.items(), key=lambda item: -item[1]))

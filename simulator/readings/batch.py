@@ -39,6 +39,7 @@ class Exposures:
     stalled: Array
     copies: Array
     host_bound: Array
+    uncovered: Array
     communication: Array
     by_cause: dict[str, Array]
     """``stalled`` by cause; every cause is there."""
@@ -79,6 +80,7 @@ def _side_by_side(batch: Batch, lane: int) -> Exposures:
         stalled=sum(charging.by_cause.values(), np.zeros(batch.lanes.count)),
         copies=_total(batch, copies),
         host_bound=charging.host_bound,
+        uncovered=_uncovered(batch, kernels),
         communication=_communication(batch),
         by_cause=charging.by_cause,
         by_collective=dict(charging.by_collective),
@@ -129,8 +131,22 @@ def _communication(batch: Batch) -> Array:
     served = batch.lanes.plan.served
     if len(served) <= 1:  # one after another
         return _total(batch, *served) if served else np.zeros(batch.lanes.count)
-    collectives = [index for of_one in served for index in of_one]
-    starts, ends = (np.stack([rows[index] for index in collectives]) for rows in (batch.starts, batch.ends))
+    return _union(batch, [index for of_one in served for index in of_one])
+
+
+def _uncovered(batch: Batch, kernels: Sequence[int]) -> Array:
+    """Length of the part of that union beside which no kernel ran."""
+    collectives = [index for of_one in batch.lanes.plan.served for index in of_one]
+    if not collectives:
+        return np.zeros(batch.lanes.count)
+    beside_nothing = _union(batch, [*kernels, *collectives]) - _total(batch, kernels)
+    uncovered: Array = np.clip(beside_nothing, 0.0, _communication(batch))
+    return uncovered
+
+
+def _union(batch: Batch, instructions: Sequence[int]) -> Array:
+    """Length of the union of the intervals in which *instructions* ran."""
+    starts, ends = (np.stack([rows[index] for index in instructions]) for rows in (batch.starts, batch.ends))
     order = np.argsort(starts, axis=0)
     starts, ends = (np.take_along_axis(rows, order, axis=0) for rows in (starts, ends))
     covered = np.maximum.accumulate(ends, axis=0)
@@ -158,7 +174,7 @@ def _alone(batch: Batch, lane: int) -> Exposure | None:
 
 def _put(found: Exposures, lane: int, one: Exposure | None) -> None:
     """Let *lane* have the values of *one*."""
-    for name in ("compute", "slowed", "recomputed", "stalled", "copies", "host_bound", "communication"):
+    for name in ("compute", "slowed", "recomputed", "stalled", "copies", "host_bound", "uncovered", "communication"):
         getattr(found, name)[lane] = np.nan if one is None else getattr(one, name)
     charges = (found.by_cause, one.by_cause() if one else {}), (found.by_collective, one.by_collective() if one else {})
     for by_name, values in charges:

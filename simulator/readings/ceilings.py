@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.readings.exposure import Exposure
+from simulator.readings.exposure import Totals
 
 __all__ = ["Ceilings", "ceilings"]
 
@@ -37,7 +37,7 @@ class Ceilings:
     no_recompute_mfu: float
 
 
-def ceilings(reading: Exposure, step: float, mfu: float) -> Ceilings:
+def ceilings(reading: Totals, step: float, mfu: float) -> Ceilings:
     """Return the ceilings of a step of *step* seconds that reaches *mfu*."""
     overlapped = max(step - reading.stalled, reading.communication)
     computed_once = step - reading.recomputed

@@ -31,8 +31,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -40,9 +40,10 @@ from simulator.clock.timeline import ClassTimeline, HostWait, Released, Span
 from simulator.laws.collectives.base import Collective
 from simulator.laws.kernels import Kernel
 from simulator.laws.offload import Transfer
+from simulator.readings.intervals import length, merged, overlap
 from simulator.schedules.program import Event
 
-__all__ = ["CAUSES", "COMPUTE", "ROUNDING", "Exposure", "Stall", "exposure", "merged", "needed_by"]
+__all__ = ["CAUSES", "COMPUTE", "ROUNDING", "Exposure", "Stall", "Totals", "exposure", "needed_by"]
 
 CAUSES = ("bandwidth", "latency", "contention", "queueing", "prefetch limit", "host", "skew", "copy")
 """Why the compute stream waits for communication."""
@@ -107,6 +108,31 @@ class Exposure:
                 total[item.collective] += item.end - item.start
         return dict(total)
 
+    def totals(self) -> Totals:
+        """Everything but when it was."""
+        return Totals(
+            **{item.name: getattr(self, item.name) for item in fields(self) if item.name != "stalls"},
+            by_cause=self.by_cause(),
+            by_collective=self.by_collective(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Where the time of one rank's step went, added up, as :class:`Exposure` [s]."""
+
+    compute: float
+    slowed: float
+    recomputed: float
+    stalled: float
+    copies: float
+    host_bound: float
+    uncovered: float
+    skew: float
+    communication: float
+    by_cause: Mapping[str, float]
+    by_collective: Mapping[str, float]
+
 
 def exposure(timeline: ClassTimeline, step: float | None = None) -> Exposure:
     """Read the exposed communication off what one rank class did.
@@ -137,9 +163,9 @@ def exposure(timeline: ClassTimeline, step: float | None = None) -> Exposure:
         stalled=_total(item for item in stalls if item.collective),
         copies=sum(span.end - span.start for span in copies),
         host_bound=_total(item for item in stalls if not item.collective),
-        uncovered=_length(busy) - _overlap(busy, merged((span.start, span.end) for span in kernels)),
+        uncovered=length(busy) - overlap(busy, merged((span.start, span.end) for span in kernels)),
         skew=_total(item for item in stalls if item.cause == "skew"),
-        communication=_length(busy),
+        communication=length(busy),
         stalls=stalls,
     )
 
@@ -150,23 +176,6 @@ def _waiting_for_others(timeline: ClassTimeline, stream: Sequence[Span], step: f
     meets = (item for item in timeline.program.operations if isinstance(item, Collective))
     if step is not None and step > end and (first := next(meets, None)) is not None:
         yield Stall(end, step, "skew", first.role, "next step")
-
-
-def merged(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Union of *intervals* as disjoint intervals in order.
-
-    >>> merged([(3, 4), (0, 2), (1, 2.5), (5, 5)])
-    [(0, 2.5), (3, 4)]
-    """
-    union: list[tuple[float, float]] = []
-    for start, end in sorted(intervals):
-        if end <= start:
-            continue
-        if union and start <= union[-1][1]:
-            union[-1] = (union[-1][0], max(union[-1][1], end))
-        else:
-            union.append((start, end))
-    return union
 
 
 class _Delay(NamedTuple):
@@ -376,20 +385,3 @@ def _longer(span: Span) -> float:
 
 def _total(stalls: Iterable[Stall]) -> float:
     return sum((stall.end - stall.start for stall in stalls), 0.0)
-
-
-def _length(intervals: Iterable[tuple[float, float]]) -> float:
-    return sum(end - start for start, end in intervals)
-
-
-def _overlap(some: Sequence[tuple[float, float]], others: Sequence[tuple[float, float]]) -> float:
-    """Total length of the intersection of two unions of disjoint intervals in order."""
-    total, index = 0.0, 0
-    for start, end in some:
-        while index < len(others) and others[index][1] <= start:
-            index += 1
-        following = index
-        while following < len(others) and others[following][0] < end:
-            total += min(end, others[following][1]) - max(start, others[following][0])
-            following += 1
-    return total

@@ -27,9 +27,21 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from simulator.clock.timeline import ClassTimeline, MemoryChange
+from simulator.schedules.program import Program
 from simulator.schedules.tape import COMPUTE
 
-__all__ = ["Beside", "Footprint", "Moment", "allocated_on", "footprint", "fullest", "over_time", "what_ran"]
+__all__ = [
+    "Beside",
+    "Footprint",
+    "Moment",
+    "Peak",
+    "allocated_on",
+    "fullest",
+    "largest_first",
+    "over_time",
+    "peak",
+    "what_ran",
+]
 
 MOMENTS: Final = 500
 """That a curve has at most."""
@@ -59,20 +71,34 @@ class Moment(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Footprint:
+class Peak:
     """The moment at which a rank uses most memory."""
 
     peak: float
     """[B]"""
     at: float
     """When [s]."""
-    capacity: float
-    """Of the accelerator [B]."""
     items: Mapping[str, float]
     """What makes up the peak [B], largest first."""
     reserved: float
-    """What the allocator takes from the device when nothing forces it to return any [B]."""
-    beside: Beside
+    """Sum over streams of the most that each held [B]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """What a step needs of a device."""
+
+    most: Peak
+    capacity: float
+    """Of the accelerator [B]."""
+    beside: Beside = NOTHING
+    hole: float = 0.0
+    """That the allocator reserves and does not use at the peak [B]."""
+
+    @property
+    def reserved(self) -> float:
+        """What the allocator takes from the device when nothing forces it to return any [B]."""
+        return self.most.reserved + self.hole
 
     @property
     def device(self) -> float:
@@ -82,7 +108,7 @@ class Footprint:
     @property
     def needed(self) -> float:
         """The least that the device must have [B]."""
-        return self.peak * (1 + self.beside.fragmentation) + self.beside.fixed
+        return self.most.peak * (1 + self.beside.fragmentation) + self.beside.fixed
 
     @property
     def fits(self) -> bool:
@@ -90,14 +116,10 @@ class Footprint:
         return self.needed <= self.capacity
 
 
-def footprint(
-    states: Mapping[str, float],
-    changes: Iterable[MemoryChange],
-    capacity: float,
-    streams: Mapping[str, str] | None = None,
-    beside: Beside = NOTHING,
-) -> Footprint:
-    """Find the peak.
+def peak(
+    states: Mapping[str, float], changes: Iterable[MemoryChange], streams: Mapping[str, str] | None = None
+) -> Peak:
+    """Find the moment at which most is held.
 
     Parameters
     ----------
@@ -105,42 +127,34 @@ def footprint(
         Bytes kept through the whole step, by item [B].
     changes
         Memory taken and given back, in order of time.
-    capacity
-        Of the accelerator [B].
     streams
         On which stream an item is allocated, if it is not compute.
     """
     stream_of = streams or {}
     held, total = dict(states), sum(states.values())
-    peak, peak_at, at_peak = total, 0.0, dict(held)
+    most, most_at, at_most = total, 0.0, dict(held)
     pools: dict[str, float] = defaultdict(float, {COMPUTE: total})
     largest = dict(pools)
     for change in changes:
         held[change.item] = held.get(change.item, 0.0) + change.amount
         total += change.amount
-        if total > peak:
-            peak, peak_at, at_peak = total, change.at, dict(held)
+        if total > most:
+            most, most_at, at_most = total, change.at, dict(held)
         stream = stream_of.get(change.item, COMPUTE)
         pools[stream] += change.amount
         largest[stream] = max(largest.get(stream, 0.0), pools[stream])
-    return Footprint(
-        peak=peak,
-        at=peak_at,
-        capacity=capacity,
-        items=_largest_first(at_peak),
-        reserved=sum(largest.values()),
-        beside=beside,
-    )
+    return Peak(peak=most, at=most_at, items=largest_first(at_most), reserved=sum(largest.values()))
 
 
-def _largest_first(items: Mapping[str, float]) -> dict[str, float]:
+def largest_first(items: Mapping[str, float]) -> dict[str, float]:
+    """Those of *items* that there are any bytes of."""
     ordered = sorted(items.items(), key=lambda item: -item[1])
     return {name: size for name, size in ordered if size > 0}
 
 
-def allocated_on(played: ClassTimeline) -> dict[str, str]:
+def allocated_on(program: Program) -> dict[str, str]:
     """Stream on which each item is allocated: that of the first launch that takes it."""
-    program, found = played.program, dict[str, str]()
+    found: dict[str, str] = {}
     for launch in program.launches:
         for item, _ in launch.takes:
             found.setdefault(item, program.streams[launch.stream])

@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from simulator.clock.timeline import ClassTimeline
+from simulator.schedules.program import Launch
 
-__all__ = ["phases"]
+__all__ = ["divided", "phases", "timed"]
+
+T = TypeVar("T", float, npt.NDArray[np.float64])
 
 COMPUTE: Final = 0
 """Number of the compute stream."""
@@ -30,13 +36,24 @@ def phases(timeline: ClassTimeline, step_time: float) -> dict[str, float]:
     """Divide the step of one rank into ``forward``, ``backward`` and ``optimizer`` [s]; all micro-batches added up."""
     ends: dict[tuple[int, str], float] = defaultdict(float)
     for span in timeline.spans:
-        part = PARTS.get(span.launch.phase)
-        if part == "backward" or (part == "forward" and span.launch.stream == COMPUTE):
-            key = span.launch.micro_batch, part
+        if (key := timed(span.launch)) is not None:
             ends[key] = max(ends[key], span.end)
-    spent, now = {"forward": 0.0, "backward": 0.0}, 0.0
+    return {name: float(time) for name, time in divided(ends, step_time).items()}
+
+
+def timed(launch: Launch) -> tuple[int, str] | None:
+    """Micro-batch and timer that *launch* counts for, if any."""
+    part = PARTS.get(launch.phase)
+    counts = part == "backward" or (part == "forward" and launch.stream == COMPUTE)
+    return (launch.micro_batch, part) if part and counts else None
+
+
+def divided(ends: Mapping[tuple[int, str], T], step_time: T) -> dict[str, T]:
+    """Turn the *ends* of what each micro-batch's timers count, numbers or one for each lane, into times [s]."""
+    spent: dict[str, Any] = {"forward": 0.0 * step_time, "backward": 0.0 * step_time}
+    now = spent["forward"]
     for micro_batch, part in sorted(ends, key=lambda key: (key[0], key[1] == "backward")):
-        later = max(now, ends[micro_batch, part])
-        spent[part] += later - now
+        later = np.maximum(now, ends[micro_batch, part])
+        spent[part] = spent[part] + (later - now)
         now = later
     return spent | {"optimizer": step_time - now}

@@ -6,10 +6,10 @@ Field names are the keys of ``zerosim run --json``; they are a contract.  SI uni
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from simulator.clock.timeline import ClassTimeline, Timeline
+from simulator.clock.timeline import Timeline
 from simulator.errors import BrokenLawError
 from simulator.laws.collectives.base import Collective
 from simulator.laws.estimators import Offloading, deepspeed_estimate, deepspeed_host_estimate
@@ -18,12 +18,13 @@ from simulator.laws.memory import loss_bytes
 from simulator.laws.offload import Transfer
 from simulator.laws.price import cost
 from simulator.readings.ceilings import ceilings
-from simulator.readings.exposure import Exposure
-from simulator.readings.footprint import Beside, Footprint, allocated_on, footprint, over_time, what_ran
-from simulator.readings.phases import phases
+from simulator.readings.exposure import Totals
+from simulator.readings.footprint import Beside, Footprint, over_time
+from simulator.readings.step import Step
 from simulator.readings.volume import Volume
 from simulator.schedules.offloaded import offloaded
 from simulator.schedules.ownership import states
+from simulator.schedules.program import Program
 from simulator.world.catalog import Number, memory_number
 from simulator.world.model.checkpointing import Again, computed_again
 from simulator.world.model.layer import Layer
@@ -36,7 +37,7 @@ from simulator.world.topology.mixed import host_types
 from simulator.world.topology.servers import server_of
 from simulator.world.training import ELEMENT_BYTES
 
-__all__ = ["Result", "failed", "memory_of", "states_of", "summarise", "timeline_of"]
+__all__ = ["Result", "failed", "states_of", "summarise", "timeline_of"]
 
 IDENTITY_TOLERANCE = 1e-9
 """Relative rounding allowed in compute + stalled + copies + host-bound = step."""
@@ -92,10 +93,8 @@ def failed(scenario: Scenario, variant: Variant, reason: str) -> dict[str, Any]:
     return {field.name: known.get(field.name) for field in fields(Result)}
 
 
-def summarise(
-    scenario: Scenario, variant: Variant, timeline: Timeline, reading: Exposure, traffic: Volume, ideal_step: float
-) -> Result:
-    """Read the report off a timeline.
+def summarise(scenario: Scenario, variant: Variant, read: Step, traffic: Volume, ideal_step: float) -> Result:
+    """Make the report of what was read off a step.
 
     Parameters
     ----------
@@ -107,7 +106,7 @@ def summarise(
     BrokenLawError
         The parts of the step do not add up.
     """
-    step = timeline.step_time
+    step, reading = read.time, read.totals
     _check_identity(reading, step, variant)
     possible = _peak_rate(scenario) * step
     mfu = scenario.model.model_flop * scenario.tokens_per_step / possible if step else 0.0
@@ -130,33 +129,31 @@ def summarise(
             "counterfactual": step - ideal_step,
             "skew": reading.skew,
         },
-        exposed_by_cause=reading.by_cause(),
-        exposed_by_collective=reading.by_collective(),
+        exposed_by_cause=reading.by_cause,
+        exposed_by_collective=reading.by_collective,
         communication_time=reading.communication,
         ceilings=asdict(ceilings(reading, step, mfu)),
-        phases=phases(timeline.classes[0], step),
-        links=timeline.utilisation() if step else {},
+        phases=read.phases,
+        links=read.links,
         volume=_volume(traffic),
         memory={
-            **_memory(memory_of(scenario, variant, timeline), timeline.classes[0]),
+            **_memory(_footprint(scenario, read), *read.ran),
             "deepspeed_estimate": estimate_of(scenario, variant),
             **_host_memory(scenario, variant),
         },
         cost=_cost(scenario, step, reading.stalled),
-        assumed=_assumed(scenario, variant, timeline),
+        assumed=_assumed(scenario, variant, read),
         measured=tuple(item.row.name for item in scenario.measured),
     )
 
 
-def memory_of(scenario: Scenario, variant: Variant, timeline: Timeline) -> Footprint:
-    """Return the peak of the first rank class."""
+def _footprint(scenario: Scenario, read: Step) -> Footprint:
+    """Compare the peak with the smallest accelerator."""
     smallest = min(item.accelerator.memory.value for item in host_types(scenario.cluster))
-    played = timeline.classes[0]
-    groups = {item.group.name for item in played.program.operations if isinstance(item, Collective)}
+    groups = {item.group.name for item in read.program.operations if isinstance(item, Collective)}
     context, communicator, fragmentation = (number.value for number in _beside())
     beside = Beside(context + len(groups) * communicator, fragmentation)
-    found = footprint(states_of(scenario, variant), played.memory, smallest, allocated_on(played), beside)
-    return replace(found, reserved=found.reserved + _hole(scenario, *what_ran(played, found.at)))
+    return Footprint(most=read.peak, capacity=smallest, beside=beside, hole=_hole(scenario, *read.ran))
 
 
 def timeline_of(scenario: Scenario, variant: Variant, timeline: Timeline) -> dict[str, Any]:
@@ -172,9 +169,10 @@ def timeline_of(scenario: Scenario, variant: Variant, timeline: Timeline) -> dic
 
 def _hole(scenario: Scenario, phase: str, ran: str) -> float:
     """What the allocator keeps unused while the backward of the loss runs, if that is when memory is fullest [B]."""
+    if phase != "backward" or ran not in scenario.model.modules:
+        return 0.0
     each = loss_bytes(ELEMENT_BYTES[scenario.training.precision], fused=scenario.training.fused_loss)
-    words = sum(item.logits for item in scenario.model.root.walk() if item.name == ran)
-    return float(each.hole * words * scenario.tokens_per_micro_batch) if phase == "backward" else 0.0
+    return float(each.hole * scenario.model.modules[ran].logits * scenario.tokens_per_micro_batch)
 
 
 def states_of(scenario: Scenario, variant: Variant) -> dict[str, float]:
@@ -254,23 +252,22 @@ def _volume(traffic: Volume) -> dict[str, float]:
     }
 
 
-def _memory(peak: Footprint, played: ClassTimeline) -> dict[str, Any]:
-    phase, module = what_ran(played, peak.at)
+def _memory(found: Footprint, phase: str, module: str) -> dict[str, Any]:
     return {
-        "peak": peak.peak,
-        "peak_at": peak.at,
+        "peak": found.most.peak,
+        "peak_at": found.most.at,
         "peak_phase": phase,
         "peak_module": module,
-        "reserved": peak.reserved,
-        "device": peak.device,
-        "needed": peak.needed,
-        "capacity": peak.capacity,
-        "fits": peak.fits,
-        "items": dict(peak.items),
+        "reserved": found.reserved,
+        "device": found.device,
+        "needed": found.needed,
+        "capacity": found.capacity,
+        "fits": found.fits,
+        "items": dict(found.most.items),
     }
 
 
-def _check_identity(reading: Exposure, step: float, variant: Variant) -> None:
+def _check_identity(reading: Totals, step: float, variant: Variant) -> None:
     parts = reading.compute + reading.stalled + reading.copies + reading.host_bound
     if abs(parts - step) > IDENTITY_TOLERANCE * max(step, parts):
         raise BrokenLawError(f"{variant.name}: compute, stalls, copies and host add up to {parts} s, not to {step} s")
@@ -295,28 +292,27 @@ def _cost(scenario: Scenario, step: float, stalled: float) -> dict[str, float] |
     return cost(scenario.per_gpu_hour, ranks, step, stalled, float(scenario.tokens_per_step * ranks))
 
 
-def _assumed(scenario: Scenario, variant: Variant, timeline: Timeline) -> tuple[str, ...]:
+def _assumed(scenario: Scenario, variant: Variant, read: Step) -> tuple[str, ...]:
     """Names of the numbers without a source that the result rests on."""
     at = rates(scenario.accelerator, scenario.compute)
-    kernels = [item for item in timeline.classes[0].program.operations if isinstance(item, Kernel)]
+    kernels = [item for item in read.program.operations if isinstance(item, Kernel)]
     kinds = dict.fromkeys(work.kind for kernel in kernels if kernel.time is None for work in kernel.works)
-    loaded = timeline.utilisation() if timeline.step_time else {}
-    links = [link for link in scenario.cluster.links if link.name in loaded]
+    links = [link for link in scenario.cluster.links if link.name in read.links]
     used = [
         *(number for kind in kinds for number in at.numbers.get(kind, ())),
         *([scenario.step_per_layer] if scenario.step_per_layer else []),
         scenario.accelerator.memory,
         *_beside(),
         *(number for link in links for number in link.numbers()),
-        *_server_numbers(scenario, variant.policy, timeline),
+        *_server_numbers(scenario, variant.policy, read.program),
         *(scenario.host.numbers() if variant.schedule != "textbook" else ()),
     ]
     return tuple(dict.fromkeys(number.name for number in used if number.basis == "assumed"))
 
 
-def _server_numbers(scenario: Scenario, policy: Policy, timeline: Timeline) -> Iterator[Number]:
+def _server_numbers(scenario: Scenario, policy: Policy, program: Program) -> Iterator[Number]:
     """Numbers of the hosts' memory, CPUs and drives that the result rests on."""
-    copies = [item for item in timeline.classes[0].program.operations if isinstance(item, Transfer)]
+    copies = [item for item in program.operations if isinstance(item, Transfer)]
     if not copies:
         return
     found, routes = server_of(scenario.cluster), {copy.route for copy in copies}

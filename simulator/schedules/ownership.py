@@ -91,8 +91,7 @@ def _owned(policy: Policy, model: Model, mesh: Mesh) -> tuple[float, float]:
 
 def _shares(model: Model, share: Callable[[Tensor], int]) -> tuple[float, float]:
     """Sums of the *share* of each parameter, and of each that has gradients."""
-    tensors = model.root.tensors()
-    return sum(map(share, tensors)), sum(share(tensor) for tensor in tensors if tensor.trainable)
+    return sum(map(share, model.tensors)), sum(share(tensor) for tensor in model.tensors if tensor.trainable)
 
 
 def _standing_gradient(policy: Policy, precision: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
@@ -27,8 +28,10 @@ from simulator.world.policy.internevo import InternEvoPolicy
 from simulator.world.policy.textbook import TextbookPolicy
 from simulator.world.policy.zero import DeepSpeedPolicy
 from simulator.world.scenario import Scenario, Variant
+from simulator.world.topology.mixed import host_types
+from simulator.world.topology.servers import server_of
 
-__all__ = ["first_step", "record", "steady_step", "steps"]
+__all__ = ["Recorder", "first_step", "record", "steady_step", "steps"]
 
 STEADY = 2
 """Number of the first step that is like all later ones: DeepSpeed's timer starts with it."""
@@ -44,6 +47,41 @@ def record(scenario: Scenario, variant: Variant) -> Program:
     job = prepared(scenario, update * own)
     job.step_temporaries = step_temporaries(policy, scenario.training.precision, own)
     return first_step(job, policy) if scenario.first_step else steady_step(job, policy)
+
+
+class Recorder:
+    """Records variants of many scenarios, each program once."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, list[tuple[object, Program]]] = defaultdict(list)
+
+    def record(self, scenario: Scenario, variant: Variant) -> Program:
+        """Return what :func:`record` does."""
+        known = self._known[variant.name, scenario.mesh, scenario.training]
+        sources = _sources(scenario, variant)
+        for other, program in known:
+            if other == sources:
+                return program
+        program = record(scenario, variant)
+        known.append((sources, program))
+        return program
+
+
+def _sources(scenario: Scenario, variant: Variant) -> object:
+    """All that a program is recorded from."""
+    return (
+        variant.policy,
+        scenario.model,
+        scenario.training,
+        scenario.compute,
+        scenario.measured,
+        scenario.step_per_layer,
+        scenario.launch_time,
+        scenario.host,
+        scenario.first_step,
+        scenario.mesh,
+        [(each.accelerator, server_of(each)) for each in host_types(scenario.cluster)],
+    )
 
 
 def first_step(job: Job, policy: Policy) -> Program:

@@ -7,14 +7,17 @@ import os
 import signal
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
 from multiprocessing import parent_process
-from typing import Any, Final
+from typing import Final
 
+from simulator.crowd import Crowd
 from simulator.errors import InputError
-from simulator.explore import run_variant
+from simulator.readings.report import Result
 from simulator.sweep.store import Row
 from simulator.sweep.study import Study, Task, code_version
-from simulator.world.scenario import resolve_scenario
+from simulator.world.scenario import Scenario, Variant, resolve_scenario
 
 __all__ = ["BUG", "become_worker", "evaluate"]
 
@@ -32,22 +35,35 @@ def evaluate(study: Study, tasks: Sequence[Task]) -> list[Row]:
     """
     if study.code != code_version():
         raise InputError("a worker runs other code", remedy="install the same version of zerosim for all workers")
-    return [_evaluated(study, task) for task in tasks]
+    resolved = [_resolved(study, task) for task in tasks]
+    results = iter(_crowd().run(item for item in resolved if not isinstance(item, Exception)))
+    return [
+        _row(task, item if isinstance(item, Exception) else next(results))
+        for task, item in zip(tasks, resolved, strict=True)
+    ]
 
 
-def _evaluated(study: Study, task: Task) -> Row:
+@cache
+def _crowd() -> Crowd:
+    """Of this process: what it recorded serves later tasks too."""
+    return Crowd()
+
+
+def _resolved(study: Study, task: Task) -> tuple[Scenario, Variant] | Exception:
     try:
-        return Row(key=task.key, point=task.point, variant=task.variant, result=_result(study, task))
-    except InputError as error:
-        failure = str(error)
+        scenario = resolve_scenario(study.at(task.point, task.variant), study.file)
+        return scenario, scenario.variant(task.variant)
     except Exception as error:  # whatever is wrong with one point, thousands of others must not go with it
-        failure = f"{BUG}{type(error).__name__}: {error}"
-    return Row(key=task.key, point=task.point, variant=task.variant, failure=failure)
+        return error
 
 
-def _result(study: Study, task: Task) -> dict[str, Any]:
-    scenario = resolve_scenario(study.at(task.point, task.variant), study.file)
-    return run_variant(scenario, scenario.variant(task.variant)).result.as_json()
+def _row(task: Task, found: Result | Exception) -> Row:
+    row = Row(key=task.key, point=task.point, variant=task.variant)
+    if isinstance(found, Result):
+        return replace(row, result=found.as_json())
+    if isinstance(found, InputError):
+        return replace(row, failure=str(found))
+    return replace(row, failure=f"{BUG}{type(found).__name__}: {found}")
 
 
 def become_worker() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -13,7 +15,6 @@ from concurrent.futures import (
 )
 from contextlib import contextmanager
 from importlib import import_module
-from itertools import islice
 from multiprocessing import get_context
 from typing import Any, Final
 
@@ -24,7 +25,10 @@ from simulator.sweep.study import Study, Task
 
 __all__ = ["Inline", "dask_cluster", "missing", "sweep", "workers"]
 
-CHUNK: Final = 8  # definition: so many tasks travel together and are lost together; some seconds of work
+SMALLEST, LARGEST = 8, 256
+"""Tasks that travel together, are simulated together if they share a program, and are lost together."""
+
+WORK: Final = 2.0  # definition: that long a worker should need for those [s]
 
 AHEAD: Final = 2  # definition: chunks that wait or run, per worker
 
@@ -112,29 +116,56 @@ def sweep(
     InputError
         A worker was lost, or the store cannot be written.
     """
-    rest = missing(tasks, store)
-    size = max(1, min(CHUNK, len(rest) // (AHEAD * parallel)))
-    for rows in _arriving(study, _chunks(rest, size), executor, AHEAD * parallel):
+    chunks = _Chunks(missing(tasks, store), AHEAD * parallel)
+    for rows in _arriving(study, chunks, executor, AHEAD * parallel):
         store.add(rows, code=study.code, scenario=study.name)
         done(len(rows))
 
 
-def _chunks(tasks: Sequence[Task], size: int) -> Iterator[list[Task]]:
-    rest = iter(tasks)
-    while chunk := list(islice(rest, size)):
-        yield chunk
+class _Chunks(Iterator[list[Task]]):
+    """Tasks of one variant after the other, which may share a program, in pieces of about equal work.
+
+    Parameters
+    ----------
+    tasks
+        That have to be done.
+    ahead
+        Chunks on their way at once: there should be enough for all.
+    """
+
+    def __init__(self, tasks: Sequence[Task], ahead: int) -> None:
+        self._rest = deque(sorted(tasks, key=lambda task: task.variant))
+        self._ahead, self._size = ahead, SMALLEST
+
+    def __next__(self) -> list[Task]:
+        if not self._rest:
+            raise StopIteration
+        size = max(1, min(self._size, len(self._rest) // self._ahead))
+        return [self._rest.popleft() for _ in range(size)]
+
+    def took(self, seconds: float, tasks: int) -> None:
+        """Learn from a chunk how long tasks take."""
+        self._size = max(SMALLEST, min(LARGEST, 2 * self._size, int(WORK * tasks / max(seconds, 1e-3))))
 
 
-def _arriving(study: Study, chunks: Iterator[list[Task]], executor: Executor, ahead: int) -> Iterator[list[Row]]:
+def _timed(study: Study, tasks: Sequence[Task]) -> tuple[list[Row], float]:
+    """Evaluate *tasks* and tell how long it took [s]."""
+    start = time.monotonic()
+    return evaluate(study, tasks), time.monotonic() - start
+
+
+def _arriving(study: Study, chunks: _Chunks, executor: Executor, ahead: int) -> Iterator[list[Row]]:
     """Yield rows as they arrive, with no more than *ahead* chunks on their way."""
-    running: set[Future[list[Row]]] = set()
+    running: set[Future[tuple[list[Row], float]]] = set()
     try:
         for chunk in chunks:
-            running.add(executor.submit(evaluate, study, chunk))
+            running.add(executor.submit(_timed, study, chunk))
             patience = None if len(running) >= ahead else 0.0
             done, running = wait(running, patience, return_when=FIRST_COMPLETED)
-            yield from (future.result() for future in done)
-        yield from (future.result() for future in as_completed(running))
+            for rows, seconds in (future.result() for future in done):
+                chunks.took(seconds, len(rows))
+                yield rows
+        yield from (future.result()[0] for future in as_completed(running))
     except InputError:
         raise
     except Exception as error:  # each executor has its own; what is wrong with a point is no exception but a row

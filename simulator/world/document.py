@@ -11,11 +11,11 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 import yaml
@@ -23,7 +23,16 @@ import yaml
 from simulator.errors import InputError, UnknownNameError
 from simulator.units import Quantity
 
-__all__ = ["Section", "convert", "convert_options", "data_directory", "find", "read_mapping", "yaml_text"]
+__all__ = [
+    "Section",
+    "convert",
+    "convert_options",
+    "data_directory",
+    "find",
+    "read_mapping",
+    "read_section",
+    "yaml_text",
+]
 
 T = TypeVar("T")
 
@@ -73,13 +82,33 @@ def read_mapping(path: Path) -> dict[str, Any]:
     InputError
         The file is missing or unreadable, is not YAML, repeats a key, holds NaN or infinity, or is no mapping.
     """
+    return parse_mapping(_text(path), path)
+
+
+def _text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise InputError("no such file", file=path, remedy="check the path") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot be read: {error}", file=path) from None
-    return parse_mapping(text, path)
+
+
+def read_section(path: Path, schema: type[T]) -> T:
+    """Read a file and :func:`convert` it; the section is shared and not to be changed.
+
+    Raises
+    ------
+    InputError
+        As :func:`read_mapping` and :func:`convert`.
+    """
+    found: T = _section(_text(path), path, cast("Hashable", schema))
+    return found
+
+
+@lru_cache(maxsize=64)  # by content, so that a file that changed is read again
+def _section(text: str, path: Path, schema: type) -> Any:
+    return convert(parse_mapping(text, path), schema, path)
 
 
 def parse_mapping(text: str, path: object) -> dict[str, Any]:

@@ -321,13 +321,14 @@ def _model(section: ModelSection, element_bytes: int, file: Path) -> Model:
     if not any(layer.elements for layer in layers):
         raise InputError("the model is empty", file=file, key="model", remedy="give it layers with parameters")
     root, layers = freeze(root, layers, section.frozen, file, "model.frozen")
-    if not any(tensor.trainable for tensor in root.tensors()):
+    model = Model(name=name, sequence_length=section.sequence_length, layers=layers, root=root)
+    if not any(tensor.trainable for tensor in model.tensors):
         raise InputError("nothing is left to train", file=file, key="model.frozen", remedy="freeze fewer modules")
     names = [layer.name for layer in layers]
     if len(set(names)) < len(names):
         twice = next(item for item in names if names.count(item) > 1)
         raise InputError("the name stands twice", file=file, key="model.layers", value=twice)
-    return Model(name=name, sequence_length=section.sequence_length, layers=layers, root=root)
+    return model
 
 
 def _variants(

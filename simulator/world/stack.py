@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from simulator.errors import UnknownNameError
 from simulator.world.catalog import Accelerator, Generation, Number, number
-from simulator.world.document import Section, convert, data_directory, read_mapping
+from simulator.world.document import Section, data_directory, read_section
 
 __all__ = ["Stack", "software_stack"]
 
@@ -104,7 +105,12 @@ def software_stack(name: str, file: object = None) -> Stack:
     if not path.is_file():
         names = sorted(item.stem for item in folder.glob("*.yaml"))
         raise UnknownNameError("software stack", name, names, file=file, key="compute.stack")
-    section = convert(read_mapping(path), StackSection, path)
+    return _stack(name, path)
+
+
+@cache
+def _stack(name: str, path: Path) -> Stack:
+    section = read_section(path, StackSection)
     reached = {generation: _reached(raw, f"{name}.{generation}", path) for generation, raw in section.reached.items()}
     return Stack(name=name, reached=reached, others=_reached(section.others, f"{name}.others", path))
 

@@ -24,6 +24,7 @@ ROOMS = [
     "clock",
     "readings",
     "explore",
+    "crowd",
     "sweep",
     "calibrate",
     "collective",

@@ -1,11 +1,13 @@
 """Memory of tiny programs, worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from simulator.clock.timeline import MemoryChange
 from simulator.explore import run_variant
 from simulator.laws.memory import MIXED, kept_states
-from simulator.readings.footprint import Beside, footprint, over_time
+from simulator.readings.footprint import Beside, Footprint, over_time, peak
 from simulator.readings.report import states_of
 from simulator.schedules.ownership import states
 from simulator.world.mesh import Mesh
@@ -35,18 +37,19 @@ CHANGES = [
 
 def test_what_one_stream_frees_another_cannot_have():
     """16 + 8 are allocated at most; the allocator holds 16 + 8 for compute and 6 for gathers."""
-    found = footprint({"weights": 16.0}, CHANGES, 32.0, {"gathered weights": "all_gather"}, Beside(2.0, 0.25))
-    assert (found.peak, found.at, dict(found.items)) == (24.0, 0.0, {"weights": 16.0, "activations": 8.0})
+    most = peak({"weights": 16.0}, CHANGES, {"gathered weights": "all_gather"})
+    found = Footprint(most=most, capacity=32.0, beside=Beside(2.0, 0.25))
+    assert (most.peak, most.at, dict(most.items)) == (24.0, 0.0, {"weights": 16.0, "activations": 8.0})
     assert (found.reserved, found.device) == (30.0, 32.0)
     assert found.needed == 24.0 * 1.25 + 2.0 == 32.0
     assert found.fits
 
 
 def test_on_one_stream_it_can():
-    found = footprint({"weights": 16.0}, CHANGES, 24.0)
+    found = Footprint(most=peak({"weights": 16.0}, CHANGES), capacity=24.0)
     assert found.reserved == found.device == found.needed == 24.0
     assert found.fits
-    assert not footprint({"weights": 16.0}, CHANGES, 23.0).fits
+    assert not replace(found, capacity=23.0).fits
 
 
 def test_memory_over_time_shows_every_instant_fullest_and_last():
@@ -176,7 +179,7 @@ def test_the_place_of_half_precision_logits_is_a_hole_in_backward_of_the_loss(sc
     )
     outcome = run_variant(found, found.variants[0])
     memory, changes = outcome.result.memory, outcome.timeline.classes[0].memory
-    plain = footprint(states_of(found, outcome.variant), changes, 1.0)
+    plain = peak(states_of(found, outcome.variant), changes)
     assert (memory["peak_phase"], memory["peak_module"]) == ("backward", "lm_head")
     assert memory["reserved"] - plain.reserved == 2 * 64 * 1_000_000
 

@@ -15,7 +15,7 @@ from simulator.errors import InputError
 from simulator.laws.collectives.base import Collective
 from simulator.laws.collectives.fabric import Link, Phase
 from simulator.laws.kernels import Kernel
-from simulator.readings.footprint import footprint
+from simulator.readings.footprint import peak
 from simulator.schedules.fsdp1 import fsdp1
 from simulator.schedules.job import HostCosts, Job
 from simulator.schedules.program import HostWork, Synchronize
@@ -345,7 +345,7 @@ def test_6_3_memory_of_forward_is_three_units_at_most():
     """Units of 8 bf16 elements: F3 begins with units 1 (until F1 has ended), 2 and 3; then gradients join."""
     changes = play(program()).classes[0].memory
     weights = [change for change in changes if change.item == "gathered weights" and change.at < 46]
-    assert footprint({}, weights, capacity=0.0).peak == 3 * 16
+    assert peak({}, weights).peak == 3 * 16
     assert sum(change.amount for change in changes) == 0
 
 

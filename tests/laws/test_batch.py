@@ -98,7 +98,7 @@ def is_the_engine(stages):
     return batch.fallback.tolist()
 
 
-READINGS = ("compute", "slowed", "recomputed", "stalled", "copies", "host_bound", "communication")
+READINGS = ("compute", "slowed", "recomputed", "stalled", "copies", "host_bound", "uncovered", "communication")
 
 
 def reads_the_same(found, lane, expected, step):

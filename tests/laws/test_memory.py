@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from simulator.explore import run_variant
 from simulator.laws.memory import MIXED, model_states
-from simulator.readings.footprint import footprint, over_time
+from simulator.readings.footprint import over_time, peak
 from simulator.readings.report import states_of
 from simulator.schedules.ownership import states
 from simulator.world.mesh import Mesh
@@ -50,7 +50,7 @@ def test_peak_reserved_and_curve_agree(scenario, sections):
     assert abs(max(moment.total for moment in moments) - memory["peak"]) <= close
     assert abs(sum(memory["items"].values()) - memory["peak"]) <= close
     assert memory["reserved"] >= memory["peak"] - close
-    assert footprint(kept, changes, 0.0).peak == memory["peak"]
+    assert peak(kept, changes).peak == memory["peak"]
     # what is left at the end is what the next step begins with
     assert abs(moments[-1].total - sum(kept.values())) <= close
     assert all(abs(moments[-1].items[name] - size) <= close for name, size in kept.items())

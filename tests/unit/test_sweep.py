@@ -371,12 +371,12 @@ def test_a_point_that_fails_is_a_row_with_its_reason(study):
     assert "training.micro_batch: 'zero'" in word.failure
 
 
-def breaks(scenario, variant):
+def breaks(scenario, program):
     raise BrokenLawError("bytes were lost")
 
 
 def test_a_bug_of_ours_is_a_row_too_and_the_exit_code_says_so(study, path, monkeypatch, tmp_path):
-    monkeypatch.setattr(sys.modules[evaluate.__module__], "run_variant", breaks)
+    monkeypatch.setattr("simulator.crowd.stage", breaks)
     (row,) = evaluate(study, tasks(study, [{}], ["zero3"]))
     assert row.failure == f"{BUG}BrokenLawError: bytes were lost"
     arguments = ("--over", "training.micro_batch=1,2", "--store", tmp_path / "store.sqlite", "--workers", "1")

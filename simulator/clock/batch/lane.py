@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulator.clock.batch.evaluate import Batch
 from simulator.clock.batch.lanes import Array, Fallback
 from simulator.clock.stage import NO_COMMUNICATOR
-from simulator.clock.timeline import ClassTimeline, Happened, HostWait, MemoryChange, Released, Span
+from simulator.clock.timeline import ClassTimeline, Happened, HostWait, Released, Span, memory_changes
 from simulator.schedules.program import Event, HostWork, Launch, Synchronize, Wait
 
 __all__ = ["timeline_of"]
@@ -47,20 +47,21 @@ class _Recorder:
 
     def __init__(self, batch: Batch, lane: int) -> None:
         self._plan, self._lanes, self._lane = batch.lanes.plan, batch.lanes, lane
+        stages = batch.lanes.stages
+        self._program = stages[lane].classes[0].program if stages else self._plan.program
         self._starts = [float(row[lane]) for row in batch.starts]
         self._ends = [float(row[lane]) for row in batch.ends]
         self._host = 0.0
-        self._tails = [_Tail() for _ in self._plan.program.streams]
-        self._awaited = self._plan.program.awaited()
+        self._tails = [_Tail() for _ in self._program.streams]
+        self._awaited = self._program.awaited()
         self._last_on: dict[int, int] = {}
         self._spans: list[Span] = []
         self._events: dict[Event, Happened] = {}
         self._host_waits: list[HostWait] = []
-        self._memory: list[MemoryChange] = []
 
     def timeline(self, name: str, ranks: int) -> ClassTimeline:
         """Record everything."""
-        for index, item in enumerate(self._plan.program.instructions):
+        for index, item in enumerate(self._program.instructions):
             if isinstance(item, HostWork):
                 self._host = self._ends[index]
             elif isinstance(item, Synchronize):
@@ -73,11 +74,11 @@ class _Recorder:
         return ClassTimeline(
             name=name,
             ranks=ranks,
-            program=self._plan.program,
+            program=self._program,
             spans=tuple(self._spans),
             events=self._events,
             host_waits=tuple(self._host_waits),
-            memory=tuple(sorted(self._memory, key=lambda change: change.at)),
+            memory=memory_changes(self._spans),
         )
 
     def _wait(self, index: int, wait: Wait) -> None:
@@ -98,8 +99,6 @@ class _Recorder:
                 self._starts[index], end, self._of(self._lanes.alone, launch), self._of(self._lanes.latency, launch),
             )
         )  # fmt: skip
-        self._memory += [MemoryChange(reached_at, item, amount) for item, amount in launch.takes]
-        self._memory += [MemoryChange(end, item, -amount) for item, amount in launch.gives]
         tail.before, tail.waits = number, []
         tail.source, tail.source_at = number, end
         self._mark(index, launch.stream)

@@ -142,8 +142,13 @@ FREE = _Costs(0.0, 0.0, 0.0, 0.0, 0)
 NOTHING = Taken(0.0, 0.0)
 
 
-def lanes_of(stages: Sequence[Stage]) -> Lanes:
+def lanes_of(stages: Sequence[Stage], plan: Plan | None = None) -> Lanes:
     """Line up *stages*, at least one, whose first rank classes run the same program.
+
+    Parameters
+    ----------
+    plan
+        Of that program, if known; nobody checks then that it is theirs.
 
     Raises
     ------
@@ -151,8 +156,9 @@ def lanes_of(stages: Sequence[Stage]) -> Lanes:
         The programs differ in more than the time of host work and the sizes of operations.
     """
     casts = [stage.classes[0] for stage in stages]
-    plan = plan_of(casts[0].program, casts[0].communicators)
-    _check_outlines(casts)
+    if plan is None:
+        plan = plan_of(casts[0].program, casts[0].communicators)
+        _check_outlines(casts)
     costs = [_collectives(cast) for cast in casts]
     times = _rows([cast.times for cast in casts])
     return Lanes(

@@ -20,7 +20,7 @@ from heapq import heapify, heappop, heappush
 
 from simulator.clock.stage import NO_COMMUNICATOR
 from simulator.laws.kernels import Kernel
-from simulator.schedules.program import HostWork, Launch, Program, Synchronize, Wait
+from simulator.schedules.program import HostWork, Instruction, Launch, Program, Synchronize, Wait
 
 __all__ = ["Plan", "outline", "plan_of"]
 
@@ -60,19 +60,26 @@ class Plan:
 
 
 def outline(program: Program) -> tuple[object, ...]:
-    """Return what scenarios must agree in to be lanes of one batch: the instructions but for the time of host work.
+    """Return what scenarios must agree in to be lanes of one batch: the instructions, but for times and bytes.
 
     >>> from simulator.schedules.program import HostWork, Program
     >>> programs = [Program(streams=("compute",), operations=(), instructions=(HostWork(t),)) for t in (1.0, 2.0)]
     >>> outline(programs[0]) == outline(programs[1])
     True
     """
-    steps = tuple(None if isinstance(item, HostWork) else item for item in program.instructions)
+    steps = tuple(_without_sizes(item) for item in program.instructions)
     kinds = tuple(
         (item.kind, item.is_copy, item.serves) if isinstance(item, Kernel) else (item.role,)
         for item in program.operations
     )
     return program.streams, steps, kinds
+
+
+def _without_sizes(item: Instruction) -> tuple[object, ...]:
+    if isinstance(item, Launch):
+        names = tuple(name for name, _ in item.takes), tuple(name for name, _ in item.gives)
+        return (item.stream, item.operation, item.label, item.phase, item.micro_batch, *names)
+    return () if isinstance(item, HostWork) else item
 
 
 def plan_of(program: Program, communicators: tuple[int, ...]) -> Plan:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from simulator.laws.collectives.base import AbstractAlgorithm, Collective, Exchange
 from simulator.laws.collectives.direct import Direct
@@ -59,6 +60,7 @@ class Library:
         return Hierarchical(self.direct, self.direct) if collective.kind == "reduce_scatter" else self.direct
 
 
+@lru_cache(maxsize=16)  # pricing and the volume ask for the same
 def library(cluster: Cluster, name: LibraryName, forced: Forced) -> Library:
     """Return the library *name* on *cluster*; *forced* is what a user prescribes to NCCL or RCCL."""
     if name in TEXTBOOK:

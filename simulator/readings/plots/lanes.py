@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from simulator.clock.timeline import ClassTimeline
 from simulator.laws.kernels import Kernel
-from simulator.readings.exposure import Exposure, merged
+from simulator.readings.exposure import Exposure
+from simulator.readings.intervals import merged
 
 __all__ = ["Bar", "Lane", "exposed_lane", "lanes", "liveliest", "memory_held", "shares"]
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import floor
 
 from simulator.world.model.layer import Layer, Work
@@ -40,11 +41,12 @@ class Again:
         return sum(work.flop for works in self.works.values() for work in works)
 
 
-def computed_again(model: Model, training: Training) -> dict[str, Again]:
+@lru_cache(maxsize=64)  # asked for several times in a run, and again at other points of a sweep
+def computed_again(model: Model, training: Training) -> Mapping[str, Again]:
     """Return the layers that run again, by name."""
     if training.activation_checkpointing == "none":
         return {}
-    modules = {module.name: module for module in model.root.walk()}
+    modules = model.modules
     blocks = [layer for layer in model.layers if layer.checkpointed]
     chosen = _spread(blocks, training.checkpointed_share)
     return {layer.name: _checkpointed(layer, modules, training) for layer in chosen}

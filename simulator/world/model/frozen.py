@@ -22,12 +22,12 @@ def freeze(
     UnknownNameError
         A name that no module has.
     """
+    if not names:
+        return root, tuple(layers)
     modules = {module.name for module in root.walk()}
     for name in names:
         if name not in modules:
             raise UnknownNameError("module", name, sorted(modules - {""})[:20], file=file, key=key)
-    if not names:
-        return root, tuple(layers)
     prefixes = tuple(f"{name}." for name in names)
 
     def trained(tensor: Tensor) -> Tensor:

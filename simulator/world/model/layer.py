@@ -92,6 +92,10 @@ class Layer:
     backward_time: float | None = None
     """Given instead of work: time of a backward pass of a whole micro-batch [s]."""
 
+    def __hash__(self) -> int:
+        """By name, as that of modules."""
+        return hash(self.name)
+
     @property
     def elements(self) -> int:
         """Parameters of the layer."""

@@ -6,8 +6,9 @@ which forward runs them, which may leave some out (a list of blocks is never cal
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from simulator.world.model.layer import Layer, Tensor, Work
 
@@ -44,6 +45,10 @@ class Module:
     normalises: bool = False
     """Autograd gives a norm's gradients in order of registration, those of other modules the other way round."""
 
+    def __hash__(self) -> int:
+        """By name: what is below would take long and tell no more apart where one tree is looked up."""
+        return hash(self.name)
+
     def walk(self) -> Iterator[Module]:
         """Yield the module and all below it, in order of registration."""
         yield self
@@ -77,17 +82,46 @@ class Model:
         tables = (module for module in self.root.walk() if module.takes_numbers)
         return max((table.parameters[0].shape[1] for table in tables), default=None)
 
+    def __hash__(self) -> int:
+        """By name, as that of modules."""
+        return hash(self.name)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Parameters, each once, in order of registration."""
+        return _tensors(self.root)
+
+    @property
+    def modules(self) -> Mapping[str, Module]:
+        """All modules by name, in order of registration."""
+        return _modules(self.root)
+
     @property
     def elements(self) -> int:
         """Parameters of the model; a tensor that two layers share counts once."""
-        return sum({tensor.name: tensor.elements for layer in self.layers for tensor in layer.tensors}.values())
+        return _elements(self)
 
     @property
     def trainable(self) -> int:
         """Parameters that have gradients and optimizer states."""
-        return sum(tensor.elements for tensor in self.root.tensors() if tensor.trainable)
+        return sum(tensor.elements for tensor in self.tensors if tensor.trainable)
 
     @property
     def model_flop(self) -> float:
         """FLOP of one token, forward and backward, as MFU counts them."""
         return sum(layer.model_flop for layer in self.layers)
+
+
+@lru_cache(maxsize=16)  # models are shared between the points of a sweep
+def _tensors(root: Module) -> tuple[Tensor, ...]:
+    return root.tensors()
+
+
+@lru_cache(maxsize=16)
+def _modules(root: Module) -> Mapping[str, Module]:
+    return {module.name: module for module in root.walk()}
+
+
+@lru_cache(maxsize=16)
+def _elements(model: Model) -> int:
+    return sum({tensor.name: tensor.elements for layer in model.layers for tensor in layer.tensors}.values())

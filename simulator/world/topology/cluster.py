@@ -15,7 +15,7 @@ from msgspec import Meta, field
 from simulator.errors import InputError, UnknownNameError
 from simulator.units import Bandwidth, Duration
 from simulator.world.catalog import Number, accelerator, number
-from simulator.world.document import Section, convert, data_directory, find, read_mapping
+from simulator.world.document import Section, data_directory, find, read_section
 from simulator.world.topology.kinds import (
     DEVICE,
     NCCL_ALGORITHMS,
@@ -131,7 +131,7 @@ def load_cluster(
         has.
     """
     path = find(reference, beside, "topologies", ".yaml")
-    section = convert(read_mapping(path), ClusterSection, path)
+    section = read_section(path, ClusterSection)
     nodes = tuple(
         NodeKind(name=node.name, kind=node.kind, per=node.per, count=_count(node, cards, path))
         for node in section.nodes

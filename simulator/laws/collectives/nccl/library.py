@@ -53,12 +53,18 @@ class NcclCollectives(AbstractAlgorithm):
         self._reader = SystemReader(cluster, channels=forced.channels, in_network=forced.sharp)
         self._forced, self._rings_only = forced, rings_only
         self.adjustment = adjustment(cluster.accelerator.generation)
+        self._known: dict[Collective, tuple[Exchange, ...]] = {}
 
     def system(self, group: Group) -> System:
         """Return what the tuner knows of *group*."""
         return self._reader.system(group)
 
     def exchanges(self, collective: Collective) -> tuple[Exchange, ...]:
+        if collective not in self._known:
+            self._known[collective] = self._exchanges(collective)
+        return self._known[collective]
+
+    def _exchanges(self, collective: Collective) -> tuple[Exchange, ...]:
         if collective.group.size == 1:
             return ()
         system = self.system(collective.group)

@@ -1,0 +1,120 @@
+"""Many variants at once have the results that each has alone."""
+
+import json
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.crowd import Crowd
+from simulator.errors import InputError
+from simulator.explore import run_variant
+from simulator.readings.report import Result
+from simulator.schedules.record import Recorder, record
+from tests.laws import strategies, test_frameworks
+
+MOST = 6
+
+CHANGES = {
+    ("topology", "hosts"): (1, 2, 3, 4),
+    ("training", "micro_batch"): (1, 2, 3),
+    ("training", "activation_checkpointing"): ("none", "full"),
+    ("model", "sequence_length"): (64, 128),
+    ("topology", "accelerator"): ("a100-sxm-80gb", "h100-sxm-80gb"),
+    ("compute", "overlap_slowdown"): (1.0, 1.5),
+    ("prices", "per_gpu_hour"): ("1 US$", "3 US$"),
+}
+
+LATENCIES = ("0 us", "3 us", "20 us")
+
+SEEDS = st.integers(0, 2**32)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "tiny.json"
+    path.write_text(json.dumps(test_frameworks.LLAMA))
+    return str(path)
+
+
+def varied(chance, sections):
+    """The same scenario with other values here and there."""
+    changed = {name: dict(section) for name, section in sections.items() if isinstance(section, dict)}
+    for (section, key), values in CHANGES.items():
+        if chance.random() < 0.3:
+            changed.setdefault(section, {})[key] = chance.choice(values)
+    links = changed["topology"]["links"]
+    changed["topology"]["links"] = {name: {**link, "latency": chance.choice(LATENCIES)} for name, link in links.items()}
+    return {**sections, **changed}
+
+
+def alone(asked):
+    try:
+        return run_variant(asked, asked.variants[0]).result
+    except InputError as error:
+        return error
+
+
+def is_the_same(found, expected):
+    if isinstance(expected, InputError):
+        assert isinstance(found, InputError)
+        assert str(found) == str(expected)
+        return
+    assert isinstance(found, Result), found
+    agrees(found.as_json(), expected.as_json(), expected.step_time)
+
+
+def agrees(found, expected, step, key=""):
+    """Times may differ by rounding, and so may what is derived from them."""
+    if isinstance(expected, dict):
+        for name in {**found, **expected}:
+            agrees(found.get(name, 0.0), expected.get(name, 0.0), step, name)
+    elif isinstance(expected, float):
+        # a share of a communication that may be a tiny part of the step
+        assert found == pytest.approx(expected, rel=1e-9, abs=1e-6 if key == "hidden" else 1e-9 * step), key
+    else:
+        assert found == expected, key
+
+
+def scenarios_of(seed, scenario, sections, llama):
+    made, chance = [], Random(seed)
+    if sections["model"]["layers"] is None:
+        sections = {**sections, "model": {"sequence_length": 64, "config": llama}}
+    for changed in [sections, *(varied(chance, sections) for _ in range(MOST - 1))]:
+        try:
+            made.append(scenario(**changed))
+        except InputError:
+            continue
+    return made
+
+
+def check(seed, scenario, sections, llama):
+    asked = scenarios_of(seed, scenario, sections, llama)
+    found = Crowd().run((each, each.variants[0]) for each in asked)
+    for result, each in zip(found, asked, strict=True):
+        is_the_same(result, alone(each))
+
+
+@settings(max_examples=40)
+@given(strategies.scenarios(), SEEDS)
+def test_textbook_schedules_beside_each_other(scenario, sections, seed):
+    check(seed, scenario, sections, None)
+
+
+@settings(max_examples=60)
+@given(test_frameworks.scenarios(), SEEDS)
+def test_frameworks_beside_each_other(scenario, llama, sections, seed):
+    check(seed, scenario, sections, llama)
+
+
+@settings(max_examples=60)
+@given(test_frameworks.scenarios(), SEEDS)
+def test_a_recorder_knows_all_that_a_program_depends_on(scenario, llama, sections, seed):
+    recorder = Recorder()
+    for each in scenarios_of(seed, scenario, sections, llama):
+        try:
+            expected = record(each.at(each.variants[0]), each.variants[0])
+        except InputError:
+            continue
+        assert recorder.record(each.at(each.variants[0]), each.variants[0]) == expected
