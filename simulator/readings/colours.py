@@ -17,6 +17,7 @@ __all__ = [
     "LINK_COLOURS",
     "NODE_COLOURS",
     "ROLE_COLOURS",
+    "SERIES_COLOURS",
     "colour",
     "known_order",
 ]
@@ -81,6 +82,12 @@ NODE_COLOURS: Final = {"device": "#CFE3F5", "nic": "#FBE3D0", "switch": "#E2E4E8
 
 LINK_COLOURS: Final = ("#117733", "#882255", "#332288", "#AA7A00", "#44AA99", "#CC6677", "#777777")
 """Kinds of links in the order in which they are met from the devices upwards (Tol, *muted*)."""
+
+SERIES_COLOURS: Final = (
+    "#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#777777", "#EE7733", "#332288", "#999933",
+)  # fmt: skip
+"""Variants, or whatever a sweep varies, in the order in which they are met (Tol, *bright* with a darker grey, and three
+of *vibrant* and *muted* for more than seven)."""
 
 _KNOWN: Final = CAUSE_COLOURS | ROLE_COLOURS | KIND_COLOURS | ITEM_COLOURS
 _OTHERS: Final = ("#BBCC33", "#AAAA00", "#EEDD88", "#C9A48A", "#9DB8A0", "#B7B0E0", "#D98FB0", "#8FC7C7")
