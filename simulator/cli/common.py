@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 
     from simulator.world.scenario import Scenario, Variant
 
-__all__ = ["chosen", "load", "picture_option", "print_json", "print_tables", "progress", "scenario_options"]
+__all__ = [
+    "PicturePath",
+    "chosen",
+    "load",
+    "picture_option",
+    "print_json",
+    "print_tables",
+    "progress",
+    "scenario_options",
+]
 
 PICTURES = (".png", ".svg", ".pdf")
 

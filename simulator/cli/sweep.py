@@ -14,6 +14,7 @@ import click
 
 from simulator import __version__
 from simulator.cli.common import print_json, print_tables, scenario_options
+from simulator.cli.pictures import check_picture, draw, picture_of_sweep
 from simulator.errors import BrokenLawError
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["sweep"]
 
+TABLES = (".csv", ".parquet")
+
 BEST, REASONS = 10, 5
 """Rows that are shown: of the best points; of the reasons why others failed."""
 
@@ -34,8 +37,8 @@ class TablePath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Refuse other formats and folders that are not there, before any work is done."""
-        if Path(value).suffix != ".csv":
-            self.fail(f"{value!r}: expected a name that ends in .csv", param, ctx)
+        if Path(value).suffix not in TABLES:
+            self.fail(f"{value!r}: expected a name that ends in {' or '.join(TABLES)}", param, ctx)
         if not os.access(Path(value).parent, os.W_OK):
             self.fail(f"{value!r}: the folder is not there or cannot be written to", param, ctx)
         return super().convert(value, param, ctx)
@@ -52,21 +55,26 @@ class TablePath(click.Path):
               help="Results; what is there already is not simulated again.")  # fmt: skip
 @click.option("--workers", "processes", type=click.IntRange(min=1), help="Processes.  [default: one per core]")
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask cluster instead, like tcp://10.0.0.1:8786.")
-@click.option("--export", type=TablePath(path_type=Path, dir_okay=False), help="Also write results to a .csv file.")
+@click.option("--export", type=TablePath(path_type=Path, dir_okay=False), help="Also write a .csv or .parquet table.")
+@picture_of_sweep
 @click.option("--json", "machine", is_flag=True, help="Print one JSON object instead of tables.")
 def sweep(
     scenario: str, machine: bool, place: Path, processes: int | None, scheduler: str | None, export: Path | None,
-    **asked: Any,
+    plot: Path | None, **asked: Any,
 ) -> None:  # fmt: skip
     """Simulate SCENARIO at many points: every variant, at every combination of the values of --over."""
     from simulator.readings.files import write_atomically
-    from simulator.sweep import Store, as_results, write_csv
+    from simulator.sweep import Store, as_results, check_table, write_table
 
+    picture = {name: asked.pop(name) for name in ("figure", "x", "y", "color", "rows", "cols")}
     study, found = _asked(scenario, **asked)
+    check_picture(study, found, plot, picture)
+    if export is not None:
+        check_table(export)
     with Store(place) as store:
         new = _fill(study, found, store, processes or os.cpu_count() or 1, scheduler)
         if export is not None:
-            write_atomically(export, lambda path: write_csv(path, found, store))
+            write_atomically(export, lambda path: write_table(path, found, store))
         if machine:
             results = list(as_results(found, store))
             counts = {"simulated": new, "failed": sum(result["failure"] is not None for result in results)}
@@ -74,7 +82,10 @@ def sweep(
         else:
             results = [_shown(result) for result in as_results(found, store)]
             print_tables(*_summary(results, new), *([f"written to {export}"] if export else []))
-    _check_bugs(results)
+        _check_bugs(results)
+        if plot is not None:
+            draw(study, as_results(found, store), plot, picture)
+            print_tables(*([] if machine else [f"written to {plot}"]))
 
 
 def _asked(

@@ -1,8 +1,9 @@
 """Many scenarios: varied along axes, simulated on all cores, stored as they arrive, continued where they ended."""
 
+from simulator.readings.rows import as_frame, flat_rows
 from simulator.sweep.axes import Axis, axis, axis_of_table, together
 from simulator.sweep.evaluate import BUG, evaluate
-from simulator.sweep.export import as_results, flat_rows, write_csv
+from simulator.sweep.export import as_results, check_table, write_csv, write_parquet, write_table
 from simulator.sweep.points import grid, latin_hypercube
 from simulator.sweep.run import dask_cluster, missing, sweep, workers
 from simulator.sweep.store import Row, Store
@@ -15,9 +16,11 @@ __all__ = [
     "Store",
     "Study",
     "Task",
+    "as_frame",
     "as_results",
     "axis",
     "axis_of_table",
+    "check_table",
     "code_version",
     "dask_cluster",
     "evaluate",
@@ -31,4 +34,6 @@ __all__ = [
     "together",
     "workers",
     "write_csv",
+    "write_parquet",
+    "write_table",
 ]

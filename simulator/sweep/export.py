@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from simulator.errors import InputError
 from simulator.readings.report import Result
+from simulator.readings.rows import flat_rows
 from simulator.sweep.store import Store
 from simulator.sweep.study import Task
 
-__all__ = ["as_results", "flat_rows", "write_csv"]
+__all__ = ["as_results", "check_table", "write_csv", "write_parquet", "write_table"]
 
 
 def as_results(tasks: Iterable[Task], store: Store) -> Iterator[dict[str, Any]]:
@@ -23,15 +26,22 @@ def as_results(tasks: Iterable[Task], store: Store) -> Iterator[dict[str, Any]]:
         yield {"point": dict(task.point), **(result or nothing)}
 
 
-def flat_rows(results: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield rows without nesting: ``exposed.stalled`` for a key inside a key, ``a; b`` for a list.
+def check_table(path: Path) -> None:
+    """Check, before any work is done, that a table can be written to *path*.
 
-    >>> next(flat_rows([{"point": {"topology.hosts": 2}, "exposed": {"stalled": 0.5}, "assumed": ["a", "b"]}]))
-    {'topology.hosts': 2, 'exposed.stalled': 0.5, 'assumed': 'a; b'}
+    Raises
+    ------
+    InputError
+        pyarrow is needed and not installed.
     """
-    for result in results:
-        rest = {key: value for key, value in result.items() if key != "point"}
-        yield {**result["point"], **dict(_flat(rest, ""))}
+    if path.suffix == ".parquet":
+        _pyarrow()
+
+
+def write_table(path: Path, tasks: Iterable[Task], store: Store) -> None:
+    """Write a table of the format that the ending of *path* says."""
+    write = write_parquet if path.suffix == ".parquet" else write_csv
+    write(path, tasks, store)
 
 
 def write_csv(path: Path, tasks: Iterable[Task], store: Store) -> None:
@@ -44,9 +54,32 @@ def write_csv(path: Path, tasks: Iterable[Task], store: Store) -> None:
         table.writerows(flat_rows(as_results(tasks, store)))
 
 
-def _flat(content: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for name, value in content.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", "; ".join(map(str, value)) if isinstance(value, list | tuple) else value
+def write_parquet(path: Path, tasks: Iterable[Task], store: Store) -> None:
+    """Write the same table with types: numbers are numbers, and what is blank is null.
+
+    Raises
+    ------
+    InputError
+        pyarrow is not installed.
+    """
+    arrow, parquet = _pyarrow()
+    rows = list(flat_rows(as_results(tasks, store)))
+    columns = dict.fromkeys(key for row in rows for key in row)
+    parquet.write_table(arrow.table({key: _column([row.get(key) for row in rows]) for key in columns}), path)
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError:
+        remedy = "install the extra: pip install 'zerosim[parquet]', or write .csv"
+        raise InputError("Parquet needs pyarrow", key="--export", remedy=remedy) from None
+
+
+def _column(values: Sequence[Any]) -> list[Any]:
+    """Bring *values* to one type: numbers to floats if one is, anything mixed to text."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {int} or kinds <= {bool} or kinds <= {str}:
+        return list(values)
+    kind = float if kinds <= {int, float} else str
+    return [None if value is None else kind(value) for value in values]

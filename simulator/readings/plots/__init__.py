@@ -5,17 +5,24 @@ This is the only room that knows matplotlib; import it when a figure is wanted, 
 """
 
 from simulator.readings.plots.collective import collective_figure
+from simulator.readings.plots.curves import curves_figure
 from simulator.readings.plots.exposed import exposed_figure
+from simulator.readings.plots.maps import best_figure, heatmap_figure
 from simulator.readings.plots.memory import memory_figure
+from simulator.readings.plots.pareto import pareto_figure
 from simulator.readings.plots.parity import parity_figure
 from simulator.readings.plots.residuals import residuals_figure
 from simulator.readings.plots.timeline import timeline_figure
 from simulator.readings.plots.topology import topology_figure
 
 __all__ = [
+    "best_figure",
     "collective_figure",
+    "curves_figure",
     "exposed_figure",
+    "heatmap_figure",
     "memory_figure",
+    "pareto_figure",
     "parity_figure",
     "residuals_figure",
     "timeline_figure",

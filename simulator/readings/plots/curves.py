@@ -17,7 +17,16 @@ from simulator.readings.layout import Layout, layout
 from simulator.readings.marks import Mark, marks
 from simulator.readings.metrics import display_unit
 from simulator.readings.plots.canvas import GREY, SMALL
-from simulator.readings.plots.multiples import Panel, finish, handle, labelled, look, multiples, value_ticks
+from simulator.readings.plots.multiples import (
+    Panel,
+    finish,
+    handle,
+    labelled,
+    look,
+    multiples,
+    number_axis,
+    value_ticks,
+)
 from simulator.readings.varied import number_text
 
 __all__ = ["curves_figure"]
@@ -194,8 +203,7 @@ def _texts(drawing: _Drawing) -> tuple[str, ...]:
 
 def _frame(item: Panel, drawing: _Drawing) -> None:
     """Axes, ticks and labels, the same in every panel."""
-    if drawing.y.logarithmic:
-        item.axes.set_yscale("log")
+    number_axis(item.axes, "y", logarithmic=drawing.y.logarithmic)
     item.axes.set_ylim(*drawing.limits)
     value_ticks(item.axes, drawing.places, drawing.layout.keys["x"].shown(), logarithmic=drawing.x.logarithmic)
     item.axes.grid(visible=True, color="#E4E4E4", linewidth=0.6)

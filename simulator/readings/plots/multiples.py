@@ -17,11 +17,13 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from simulator.readings.colours import SERIES_COLOURS
 from simulator.readings.layout import Layout
 from simulator.readings.marks import Mark, remark
 from simulator.readings.plots.canvas import GREY, MEDIUM, SMALL, grouped_legend, headline, panel
+from simulator.readings.varied import number_text
 
 __all__ = [
     "BAR",
@@ -33,6 +35,7 @@ __all__ = [
     "labelled",
     "look",
     "multiples",
+    "number_axis",
     "shade_of",
     "size_of",
     "value_ticks",
@@ -127,6 +130,16 @@ def value_ticks(axes: Axes, numbers: Sequence[float], texts: Sequence[str], *, l
         if places[shown[-1]] - places[number] >= least:
             shown.append(number)
     axes.set_xticks([numbers[number] for number in shown], [texts[number] for number in shown])
+
+
+def number_axis(axes: Axes, side: str, *, logarithmic: bool) -> None:
+    """Ticks of a metric along *side*, ``x`` or ``y``; on a logarithmic axis at 1, 2 and 5 of each decade."""
+    axes.set(**{f"{side}scale": "log" if logarithmic else "linear"})
+    axis = axes.xaxis if side == "x" else axes.yaxis
+    if logarithmic:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda number, _: number_text(number)))
 
 
 def size_of(axes: Axes) -> tuple[float, float]:

@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from simulator.readings.front import front
 from simulator.readings.layout import Layout, layout
@@ -29,6 +28,7 @@ from simulator.readings.plots.multiples import (
     labelled,
     look,
     multiples,
+    number_axis,
     shade_of,
 )
 from simulator.readings.varied import VARIANT, number_text
@@ -41,7 +41,7 @@ LISTED, ROW = 12, 0.185
 MORE = 0.07
 """Of the axes, left free at each end."""
 
-WIDE = 10.0
+WIDE = 15.0
 """Ratio of the ends from which on an axis is logarithmic."""
 
 
@@ -179,15 +179,9 @@ def _draw(item: Panel, drawing: _Drawing, *, numbered: bool) -> None:
         if numbered:
             item.axes.annotate(str(number), place, (5, 4), textcoords="offset points", fontsize=SMALL)
     item.axes.grid(visible=True, color="#E4E4E4", linewidth=0.6)
-    item.axes.set(
-        xscale="log" if "x" in drawing.wide else "linear",
-        yscale="log" if "y" in drawing.wide else "linear",
-        xlim=drawing.limits["x"],
-        ylim=drawing.limits["y"],
-    )
-    for along in (item.axes.xaxis, item.axes.yaxis):
-        along.set_major_formatter(FuncFormatter(lambda number, _: number_text(number)))
-        along.set_minor_formatter(NullFormatter())
+    number_axis(item.axes, "x", logarithmic="x" in drawing.wide)
+    number_axis(item.axes, "y", logarithmic="y" in drawing.wide)
+    item.axes.set(xlim=drawing.limits["x"], ylim=drawing.limits["y"])
     labelled(item, drawing.label("x"), drawing.label("y"))
 
 
