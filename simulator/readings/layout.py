@@ -105,7 +105,8 @@ def layout(kind: str, results: Iterable[Row], **asked: str | None) -> Layout:
     if kind == "pareto" and given.get("color") not in (None, *varied):
         metrics["color"] = given.pop("color")
     keys = {place: _key(kind, place, name, varied) for place, name in given.items()}
-    found = {place: metric(name, f"--{place}") for place, name in metrics.items()}
+    others = varied if kind == "pareto" else ()
+    found = {place: metric(name, f"--{place}", others if place == "color" else ()) for place, name in metrics.items()}
     if "color" not in metrics:
         keys.setdefault("color", varied[VARIANT])
     _complete(kind, keys, varied)
@@ -192,14 +193,14 @@ def _divide(kind: str, keys: dict[str, Dimension], varied: Mapping[str, Dimensio
 
 
 def _differing(rows: Sequence[Row], placed: Sequence[str], keys: Sequence[str]) -> str | None:
-    """Return a key that differs between two results whose *placed* keys are the same."""
+    """Return the first of *keys* that differs between two results whose *placed* keys are the same."""
     first: dict[tuple[str, ...], Row] = {}
+    free = [key for key in keys if key not in placed]
+    differ: set[str] = set()
     for row in rows:
         other = first.setdefault(tuple(place_of(row, key) for key in placed), row)
-        for key in keys:
-            if key not in placed and place_of(row, key) != place_of(other, key):
-                return key
-    return None
+        differ.update(key for key in free if place_of(row, key) != place_of(other, key))
+    return next((key for key in free if key in differ), None)
 
 
 def _capital(text: str) -> str:

@@ -92,8 +92,8 @@ class Metric:
         return over if not under else over / under[0] if under[0] else None
 
 
-def metric(name: str, where: str | None = None) -> Metric:
-    """Return the metric called *name*; *where* is named in errors.
+def metric(name: str, where: str | None = None, others: Iterable[str] = ()) -> Metric:
+    """Return the metric called *name*; errors say *where* it stands and that *others* may stand there too.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def metric(name: str, where: str | None = None) -> Metric:
     0.25
     """
     names = name.split("/")
-    units = [_unit(part, where) for part in names]
+    units = [_unit(part, where, others) for part in names]
     if len(names) > 2 or len(set(units)) > 1:
         remedy = "divide one by one other of the same unit, like exposed.stalled/step_time"
         raise InputError("not a quotient that has a meaning", key=where, value=name, remedy=remedy)
@@ -129,11 +129,11 @@ def display_unit(unit: str, values: Iterable[float]) -> tuple[float, str]:
     return next((size for size in sizes if largest >= size[0]), sizes[0 if not largest else -1])
 
 
-def _unit(name: str, where: str | None) -> str:
+def _unit(name: str, where: str | None, others: Iterable[str]) -> str:
     families = (unit for family, unit in FAMILIES.items() if name.startswith(family) and name != family)
     unit = FIXED.get(name) or next(families, None)
     if unit is None:
-        raise UnknownNameError("metric", name, [*FIXED, *(f"{family}..." for family in FAMILIES)], key=where)
+        raise UnknownNameError("metric", name, [*FIXED, *(f"{family}*" for family in FAMILIES), *others], key=where)
     return unit
 
 

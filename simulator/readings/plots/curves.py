@@ -183,10 +183,12 @@ def _seen(meeting: Crossing, lines: Mapping[str, Sequence[float]], drawing: _Dra
 
 def _mark_changes(axes: Axes, turns: Sequence[Change], drawing: _Drawing) -> None:
     names = {text: drawing.layout.told(drawing.layout.keys["color"].key, text) for text in _texts(drawing)}
+    ends = drawing.x.height(drawing.places[0]), drawing.x.height(drawing.places[-1])
     for number, turn in enumerate(turns):
+        side = "right" if drawing.x.height(turn.at) > sum(ends) / 2 else "left"
         axes.axvline(turn.at, color=GREY, linewidth=0.9, linestyle=":", zorder=0)
-        axes.text(turn.at, 0.99 - 0.055 * (number % 6), f" {names[turn.after]} from {number_text(turn.at)}", va="top",
-                  fontsize=SMALL, transform=axes.get_xaxis_transform(), gid="change")  # fmt: skip
+        axes.text(turn.at, 0.99 - 0.055 * (number % 6), f" {names[turn.after]} from {number_text(turn.at)} ", va="top",
+                  ha=side, fontsize=SMALL, transform=axes.get_xaxis_transform(), gid="change")  # fmt: skip
 
 
 def _mark_crossings(axes: Axes, meetings: Sequence[Crossing]) -> None:
