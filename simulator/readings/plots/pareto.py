@@ -164,11 +164,15 @@ def _members(found: Sequence[Mark], asked: Layout) -> list[Mark]:
 
 
 def _draw(item: Panel, drawing: _Drawing, *, numbered: bool) -> None:
+    alike: dict[tuple[str, bool], list[Mark]] = {}
     for mark in item.marks:
         if mark.values:
-            shade, marker = drawing.look(mark)
-            item.axes.plot(drawing.value(mark, "x"), drawing.value(mark, "y"), marker=marker, color=shade,
-                           markersize=5, markerfacecolor=shade if mark.fits else "white", linestyle="none")  # fmt: skip
+            alike.setdefault((drawing.look(mark)[1], mark.fits), []).append(mark)
+    for (marker, fits), found in alike.items():  # a call for each of thousands of results would take a minute
+        shades = [drawing.look(mark)[0] for mark in found]
+        across, up = ([drawing.value(mark, place) for mark in found] for place in ("x", "y"))
+        faces = shades if fits else "white"
+        item.axes.scatter(across, up, s=25, marker=marker, facecolors=faces, edgecolors=shades, zorder=2)
     members = _members(item.marks, drawing.layout)
     if drawing.scale is None:
         _step(item.axes, members, drawing)
