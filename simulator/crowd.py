@@ -10,7 +10,8 @@ from typing import Final
 from simulator.clock.batch.evaluate import evaluate
 from simulator.clock.batch.lanes import infinitely_fast, lanes_of
 from simulator.clock.batch.plan import Plan, outline, plan_of
-from simulator.clock.stage import Stage, stage
+from simulator.clock.cast import Stage
+from simulator.clock.stage import stage
 from simulator.explore import play, traffic_of
 from simulator.readings.batch_steps import steps
 from simulator.readings.report import Result, states_of, summarise

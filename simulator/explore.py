@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from simulator.clock.cast import Stage
 from simulator.clock.engine import simulate
 from simulator.clock.recurrence import step_time
-from simulator.clock.stage import Stage, infinitely_fast_network, stage
+from simulator.clock.stage import infinitely_fast_network, stage
 from simulator.clock.timeline import Timeline
 from simulator.errors import InputError
 from simulator.laws.collectives.library import library

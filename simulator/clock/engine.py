@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import simpy
 
+from simulator.clock.cast import NO_COMMUNICATOR, RankClass, Stage, occupancy
 from simulator.clock.network import Network
 from simulator.clock.processor import Processor
-from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage, occupancy
 from simulator.clock.timeline import ClassTimeline, Happened, HostWait, Released, Span, Timeline, memory_changes
 from simulator.errors import BrokenLawError
 from simulator.laws.collectives.fabric import Link, Phase

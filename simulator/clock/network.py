@@ -15,7 +15,7 @@ from typing import Any
 
 import simpy
 
-from simulator.clock.stage import Change
+from simulator.clock.cast import Change
 from simulator.laws.collectives.fabric import Link, Phase
 from simulator.laws.fairness import max_min_rates
 

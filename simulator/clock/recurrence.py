@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.clock.stage import NO_COMMUNICATOR, RankClass
+from simulator.clock.cast import NO_COMMUNICATOR, RankClass
 from simulator.schedules.program import HostWork, Launch, Synchronize, Wait
 
 __all__ = ["step_time"]

@@ -7,14 +7,16 @@ every kind of link as the whole cluster does; ``ranks: all`` makes each rank its
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
+from simulator.clock.cast import NO_COMMUNICATOR, Change, RankClass, Stage
+from simulator.clock.pace import paced
+from simulator.clock.parts import Own, owns, parts
 from simulator.laws.collectives.base import Collective
 from simulator.laws.collectives.calibration import Pricing
-from simulator.laws.collectives.fabric import AbstractFabric, ClassFabric, FullFabric, Link, Phase
+from simulator.laws.collectives.fabric import FullFabric, Link, Phase
 from simulator.laws.collectives.mixed import MixedFabric
-from simulator.laws.interference import ABSENT, AbstractInterference, Contention, Measured, Occupancy
+from simulator.laws.interference import AbstractInterference, Contention, Measured
 from simulator.laws.kernels import Kernel, Spent, kernel_time, rates
 from simulator.laws.offload import HostLinks, Transfer
 from simulator.schedules.program import Operation, Program
@@ -24,62 +26,7 @@ from simulator.world.mesh import Group
 from simulator.world.scenario import Scenario
 from simulator.world.topology.mixed import host_types, slowest, type_of
 
-__all__ = ["RankClass", "Stage", "infinitely_fast_network", "stage", "under"]
-
-NO_COMMUNICATOR = -1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankClass:
-    """Ranks that behave alike.  Tuples run parallel to the program's operations."""
-
-    name: str
-    ranks: int
-    program: Program
-    times: tuple[float, ...]
-    """Of kernels [s]; 0 for collectives."""
-    phases: tuple[tuple[Phase, ...], ...]
-    """Of collectives and transfers; empty for kernels."""
-    communicators: tuple[int, ...]
-    """Which communicator a collective, or which copy engine a transfer belongs to; ``NO_COMMUNICATOR`` for kernels."""
-    movement: tuple[float, ...] = ()
-    """Part of the time of kernels that memory traffic bounds; 0 for collectives."""
-    interference: AbstractInterference = ABSENT
-    """What communication does to kernels beside it."""
-
-    @property
-    def interferes(self) -> bool:
-        """Whether any collective slows kernels."""
-        return any(
-            self.interference.stretch(movement, (occupancy(phases),)) > 1
-            for phases in dict.fromkeys(self.phases)
-            if phases
-            for movement in (0.0, 1.0)
-        )
-
-
-class Change(NamedTuple):
-    """A link gets another bandwidth."""
-
-    at: float
-    """[s]"""
-    link: int
-    bandwidth: float
-    """[B/s]"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """Everything an engine needs."""
-
-    classes: tuple[RankClass, ...]
-    members: tuple[int, ...]
-    """Rank classes that meet in each communicator; one in each copy engine."""
-    links: tuple[Link, ...]
-    changes: tuple[Change, ...] = ()
-    """Of links during the step, in order of time."""
-    rivals: tuple[int, ...] = ()
-    """Links on which somebody else's transfer goes on all the time, once per transfer."""
+__all__ = ["infinitely_fast_network", "stage", "under"]
 
 
 def stage(scenario: Scenario, program: Program) -> Stage:
@@ -90,17 +37,8 @@ def stage(scenario: Scenario, program: Program) -> Stage:
     NoRouteError
         Two ranks that must exchange data are not joined.
     """
-    if scenario.all_ranks:
-        fabric: AbstractFabric = FullFabric(scenario.cluster)
-        ready = _Casting(scenario, program, fabric).all_ranks()
-    elif scenario.cluster.others:
-        mixed = MixedFabric(scenario.cluster)
-        mixed.check_routes()
-        ready = _Casting(scenario, program, mixed).one_class_per_type()
-    else:
-        by_class = ClassFabric(scenario.cluster)
-        by_class.check_routes()
-        ready = _Casting(scenario, program, by_class).one_class()
+    casting = _Casting(scenario, program)
+    ready = casting.all_ranks() if scenario.all_ranks else casting.by_class()
     return under(scenario.place.conditions, ready) if scenario.place.conditions else ready
 
 
@@ -113,39 +51,36 @@ def under(conditions: Conditions, ready: Stage) -> Stage:
         for item in conditions.background
         for _ in range(item.transfers if item.link == link.kind else 0)
     ]
-    changes = [
-        Change(at, number, (link.bandwidth - taken[number]) * _remaining(conditions, link, at))
-        for number, link in enumerate(ready.links)
-        for at in _moments(conditions, link)
-    ]
+    changes = []
+    for number, link in enumerate(ready.links):
+        faults = [fault for index, fault in enumerate(conditions.faults) if _hits(index, fault, link, ready)]
+        left = link.bandwidth - taken[number]
+        changes += [Change(at, number, left * _remaining(faults, at)) for at in _moments(conditions, faults, link)]
     return replace(ready, changes=tuple(sorted(changes)), rivals=tuple(rivals))
 
 
-def _moments(conditions: Conditions, link: Link) -> list[float]:
-    """When *link* changes; at the start if anything is taken from it."""
-    ends = [moment for fault in conditions.faults if _hits(fault, link) for moment in (fault.start, fault.end)]
+def _moments(conditions: Conditions, faults: Sequence[Fault], link: Link) -> list[float]:
+    """When *link*, which *faults* hit, changes; at the start if anything is taken from it."""
+    ends = [moment for fault in faults for moment in (fault.start, fault.end)]
     constant = [0.0] if any(item.bandwidth and item.link == link.kind for item in conditions.background) else []
     return sorted({moment for moment in (*ends, *constant) if moment != float("inf")})
 
 
-def _remaining(conditions: Conditions, link: Link, at: float) -> float:
-    """Part of the bandwidth that faults leave *link* from *at* on; the worst of them counts."""
-    left = [fault.remaining for fault in conditions.faults if _hits(fault, link) and fault.start <= at < fault.end]
-    return min(left, default=1.0)
+def _remaining(faults: Sequence[Fault], at: float) -> float:
+    """Part of the bandwidth that *faults* leave from *at* on; the worst of them counts."""
+    return min((fault.remaining for fault in faults if fault.start <= at < fault.end), default=1.0)
 
 
-def _hits(fault: Fault, link: Link) -> bool:
+def _hits(number: int, fault: Fault, link: Link, ready: Stage) -> bool:
     if fault.link != link.kind:
         return False
-    # a kind stands for all of its links, and the slowest of them decides
-    return fault.place is None or not link.ends or (fault.lower, *fault.place) in link.ends
-
-
-def occupancy(phases: Sequence[Phase]) -> Occupancy:
-    """What a collective of these *phases* takes from the accelerator of each rank."""
-    channels = max((phase.channels for phase in phases), default=0)
-    time = sum(phase.duration for phase in phases)
-    return Occupancy(channels, sum(phase.traffic for phase in phases) / time if time else 0.0)
+    if fault.place is None:
+        return True
+    if link.ends:
+        return (fault.lower, *fault.place) in link.ends
+    # a kind stands for all of its links, and the slowest of them decides, unless it belongs to few ranks
+    belongs = [number in cast.faults for cast in ready.classes]
+    return belongs[link.part] or not any(belongs)
 
 
 def infinitely_fast_network(ready: Stage) -> Stage:
@@ -163,29 +98,26 @@ def _interference(scenario: Scenario, accelerator: Accelerator) -> AbstractInter
 class _Casting:
     """Prices each operation once per communicator."""
 
-    def __init__(self, scenario: Scenario, program: Program, fabric: AbstractFabric) -> None:
-        self._scenario, self._program, self._fabric = scenario, program, fabric
-        cluster, place = scenario.cluster, scenario.place
-        spanning = slowest(cluster) if cluster.others else cluster
-        self._pricing = Pricing(spanning, place.library, place.forced, fabric)
-        self._inside = [self._pricing]
-        if cluster.others:
-            self._inside = [
-                Pricing(each, place.library, place.forced, self._fabric_of(number))
-                for number, each in enumerate(host_types(cluster))
-            ]
-        self._spent = [self._spent_on(each.accelerator) for each in host_types(cluster)]
-        self._interference = [_interference(scenario, each.accelerator) for each in host_types(cluster)]
+    def __init__(self, scenario: Scenario, program: Program) -> None:
+        self._scenario, self._program, cluster = scenario, program, scenario.cluster
+        self._types = host_types(cluster)
+        self._spanning = slowest(cluster) if cluster.others else cluster
+        groups = [item.group for item in program.operations if isinstance(item, Collective)]
+        self._parts = [] if scenario.all_ranks else parts(scenario, groups)
+        types = [own.type for own, _ in self._parts]
+        self._fabric: FullFabric | MixedFabric = (
+            FullFabric(cluster) if scenario.all_ranks else MixedFabric([self._types[number] for number in types])
+        )
+        self._spent = [self._spent_on(each.accelerator) for each in self._types]
+        self._interference = [_interference(scenario, each.accelerator) for each in self._types]
+        self._pricings: dict[tuple[frozenset[int], frozenset[int]], Pricing] = {}
         self._communicators: dict[tuple[str, int], int] = {}
         self._members: list[int] = []
         self._priced: dict[tuple[int, int], tuple[Phase, ...]] = {}
         copies = any(isinstance(operation, Transfer) for operation in program.operations)
-        self._hosts = HostLinks(cluster, fabric.links, everyone=scenario.all_ranks) if copies else None
-        self._links = self._hosts.links if self._hosts else fabric.links
-
-    def _fabric_of(self, number: int) -> AbstractFabric:
-        """Where collectives that stay on a host of type *number* run."""
-        return MixedFabric(self._scenario.cluster, number) if isinstance(self._fabric, MixedFabric) else self._fabric
+        classes = None if scenario.all_ranks else types
+        self._hosts = HostLinks(cluster, self._fabric.links, classes) if copies else None
+        self._links = self._hosts.links if self._hosts else self._fabric.links
 
     def _spent_on(self, accelerator: Accelerator) -> tuple[Spent, ...]:
         at = rates(accelerator, self._scenario.compute)
@@ -194,68 +126,69 @@ class _Casting:
             for operation in self._program.operations
         )
 
-    def one_class(self) -> Stage:
-        """All ranks behave alike: each communicator is a meeting of one."""
-        mesh = self._scenario.mesh
-        return Stage(
-            classes=(self._rank_class("all ranks", mesh.ranks, 0),),
-            members=tuple(self._members),
-            links=self._links,
-        )
-
-    def one_class_per_type(self) -> Stage:
-        """Ranks of a type of hosts behave alike; collectives that span hosts are where types meet."""
-        cluster = self._scenario.cluster
-        counts = [cluster.hosts - sum(item.hosts for item in cluster.others), *(item.hosts for item in cluster.others)]
-        classes, first = [], 0
-        for number, (each, hosts) in enumerate(zip(host_types(cluster), counts, strict=True)):
-            ranks = hosts * cluster.accelerators_per_host
-            name = f"{hosts} hosts of {each.accelerator.name}"
-            classes.append(self._rank_class(name, ranks, first * cluster.accelerators_per_host, number))
-            first += hosts
-        return Stage(classes=tuple(classes), members=tuple(self._members), links=self._links)
-
-    def all_ranks(self) -> Stage:
-        """Each rank plays for itself."""
-        per_host = self._scenario.cluster.accelerators_per_host
+    def by_class(self) -> Stage:
+        """One rank plays for all that behave alike; communicators are where classes meet."""
+        if isinstance(self._fabric, MixedFabric):
+            self._fabric.check_routes()
         classes = tuple(
-            self._rank_class(f"rank {rank}", 1, rank, type_of(self._scenario.cluster, rank // per_host))
-            for rank in range(self._scenario.mesh.ranks)
+            self._rank_class(name, part.ranks, part.rank, number, own)
+            for number, (name, (own, part)) in enumerate(zip(self._names(), self._parts, strict=True))
         )
         return Stage(classes=classes, members=tuple(self._members), links=self._links)
 
-    def _rank_class(self, name: str, ranks: int, rank: int, kind: int = 0) -> RankClass:
-        """Class of *ranks* like *rank*, on hosts of type *kind*."""
-        communicators = tuple(self._queue(operation, rank, kind) for operation in self._program.operations)
-        return RankClass(
+    def _names(self) -> list[str]:
+        """What to call each class."""
+        if len(self._parts) == 1:
+            return ["all ranks"]
+        per_host = self._scenario.cluster.accelerators_per_host
+        by_type = [own for own, _ in self._parts] == [Own(number) for number in range(len(self._types))]
+        return [
+            f"{part.ranks // per_host} hosts of {self._types[own.type].accelerator.name}" if by_type
+            else f"{part.ranks} ranks like rank {part.rank}" if part.ranks > 1 else f"rank {part.rank}"
+            for own, part in self._parts
+        ]  # fmt: skip
+
+    def all_ranks(self) -> Stage:
+        """Each rank plays for itself."""
+        classes = tuple(
+            self._rank_class(f"rank {rank}", 1, rank, rank, own) for rank, own in enumerate(owns(self._scenario))
+        )
+        return Stage(classes=classes, members=tuple(self._members), links=self._links)
+
+    def _rank_class(self, name: str, ranks: int, rank: int, part: int, own: Own) -> RankClass:
+        """Class of *ranks* like *rank*, number *part*."""
+        communicators = tuple(self._queue(operation, rank, part) for operation in self._program.operations)
+        spent = self._spent[own.type]
+        cast = RankClass(
             name=name,
             ranks=ranks,
             program=self._program,
-            times=tuple(spent.total for spent in self._spent[kind]),
-            movement=tuple(spent.movement / spent.total if spent.total else 0.0 for spent in self._spent[kind]),
-            interference=self._interference[kind],
+            times=tuple(item.total for item in spent),
+            movement=tuple(item.movement / item.total if item.total else 0.0 for item in spent),
+            interference=self._interference[own.type],
             phases=tuple(
-                self._phases(index, communicator, rank, kind) for index, communicator in enumerate(communicators)
+                self._phases(index, communicator, rank, part) for index, communicator in enumerate(communicators)
             ),
             communicators=communicators,
+            faults=own.faults,
         )
+        return paced(cast, own.pace)
 
-    def _queue(self, operation: Operation, rank: int, kind: int) -> int:
+    def _queue(self, operation: Operation, rank: int, part: int) -> int:
         """Number of what serves *operation* one at a time: a communicator, or one of the rank's copy engines."""
         if isinstance(operation, Collective):
-            return self._communicator(operation, rank, kind)
+            return self._communicator(operation.group, rank, part)
         if isinstance(operation, Transfer):
-            return self._meeting_place((operation.route, rank), 1)
+            return self._meeting_place((operation.route, part), 1)
         return NO_COMMUNICATOR
 
-    def _communicator(self, collective: Collective, rank: int, kind: int) -> int:
+    def _communicator(self, group: Group, rank: int, part: int) -> int:
         """Number of the communicator of *rank*'s group; the first of its members names the group."""
-        group = collective.group
         if self._scenario.all_ranks:
             first = rank // (group.size * group.stride) * (group.size * group.stride) + rank % group.stride
-        else:
-            first = kind if group.hosts == 1 else 0  # classes meet unless their groups stay on hosts
-        return self._meeting_place((group.name, first), self._meeting(group))
+            return self._meeting_place((group.name, first), group.size)
+        kind, joined = self._parts[part][1].meets[group.name]
+        return self._meeting_place((group.name, kind), len(joined))
 
     def _meeting_place(self, key: tuple[str, int], members: int) -> int:
         if key not in self._communicators:
@@ -263,20 +196,29 @@ class _Casting:
             self._members.append(members)
         return self._communicators[key]
 
-    def _meeting(self, group: Group) -> int:
-        """Rank classes that meet in a communicator of *group*."""
-        if self._scenario.all_ranks:
-            return group.size
-        return 1 if group.hosts == 1 else len(self._spent)
-
-    def _phases(self, index: int, communicator: int, rank: int, kind: int) -> tuple[Phase, ...]:
+    def _phases(self, index: int, communicator: int, rank: int, part: int) -> tuple[Phase, ...]:
         operation = self._program.operations[index]
         if isinstance(operation, Transfer) and self._hosts is not None:
-            return (self._hosts.phase(operation, rank, kind),)
+            return (self._hosts.phase(operation, rank, part),)
         if not isinstance(operation, Collective):
             return ()
         if (index, communicator) not in self._priced:
             ranks = operation.group.members(rank) if self._scenario.all_ranks else ()
-            pricing = self._inside[kind] if operation.group.hosts == 1 else self._pricing
-            self._priced[index, communicator] = pricing.phases(operation, ranks)
+            self._priced[index, communicator] = self._pricing(operation.group, ranks, part).phases(operation, ranks)
         return self._priced[index, communicator]
+
+    def _pricing(self, group: Group, ranks: Sequence[int], part: int) -> Pricing:
+        """Pricing for the members of a communicator: on one type of hosts as there, else as the slowest allows."""
+        if self._scenario.all_ranks:
+            per_host = self._scenario.cluster.accelerators_per_host
+            joined = frozenset[int]()
+            types = frozenset(type_of(self._scenario.cluster, rank // per_host) for rank in ranks)
+        else:
+            joined = self._parts[part][1].meets[group.name][1]
+            types = frozenset(self._parts[number][0].type for number in joined)
+        if (joined, types) not in self._pricings:
+            cluster = self._types[next(iter(types))] if len(types) == 1 else self._spanning
+            fabric = self._fabric.joining(joined) if isinstance(self._fabric, MixedFabric) else self._fabric
+            place = self._scenario.place
+            self._pricings[joined, types] = Pricing(cluster, place.library, place.forced, fabric)
+        return self._pricings[joined, types]

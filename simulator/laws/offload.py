@@ -76,18 +76,19 @@ class HostLinks:
     cluster
         Whose devices copy.
     links
-        Of the fabric: one per kind and type of host, or with *everyone* every single one.
-    everyone
-        Whether each rank is simulated; otherwise one stands for all of its kind.
+        Of the fabric: one per kind and class of ranks, or every single one.
+    classes
+        Type of the hosts of each class, one rank of which stands for all; None: each rank is simulated.
     """
 
-    def __init__(self, cluster: Cluster, links: Sequence[Link], *, everyone: bool) -> None:
-        self._cluster, self._everyone = cluster, everyone
+    def __init__(self, cluster: Cluster, links: Sequence[Link], classes: Sequence[int] | None) -> None:
+        self._cluster, self._classes = cluster, classes
+        self._everyone = classes is None
         self._types = host_types(cluster)
         self._numbers: dict[tuple[str, int], int] = {}
         self._fabric = {link.ends or link.name: number for number, link in enumerate(links)}
         self._links = list(links)
-        for place in range(cluster.hosts if everyone else len(self._types)):
+        for place in range(cluster.hosts if classes is None else len(classes)):
             self._add_host(place, server_of(self._types[self._type_at(place)]))
 
     @property
@@ -95,13 +96,13 @@ class HostLinks:
         """Those of the fabric, then those of the hosts."""
         return tuple(self._links)
 
-    def phase(self, transfer: Transfer, rank: int, kind: int) -> Phase:
-        """Usage of links by *transfer* of *rank*, or of all ranks on hosts of type *kind*."""
-        place = rank // self._cluster.accelerators_per_host if self._everyone else kind
+    def phase(self, transfer: Transfer, rank: int, part: int) -> Phase:
+        """Usage of links by *transfer* of *rank*, or of all ranks of class *part*."""
+        place = rank // self._cluster.accelerators_per_host if self._everyone else part
         carried = {self._numbers[transfer.route, place]: transfer.amount}
-        found, latency = server_of(self._types[kind]), 0.0
+        found, latency = server_of(self._types[self._type_at(place)]), 0.0
         if transfer.route in ("to_host", "to_device"):
-            ways = self._device_links(transfer.route, rank, kind)
+            ways = self._device_links(transfer.route, rank, place)
             carried |= dict.fromkeys(ways, transfer.amount / len(ways)) if ways else {}
             latency = found.copy_latency.value
         busiest = max(carried, key=lambda link: carried[link] / self._links[link].bandwidth)
@@ -112,7 +113,7 @@ class HostLinks:
         return Phase(payload=payload, usage=usage, latency=latency, rate=rate)
 
     def _type_at(self, place: int) -> int:
-        return type_of(self._cluster, place) if self._everyone else place
+        return type_of(self._cluster, place) if self._classes is None else self._classes[place]
 
     def _add_host(self, place: int, found: Server) -> None:
         # one rank that stands for all has its share, so that a copy weighs as much as a message on the device's link
@@ -129,14 +130,15 @@ class HostLinks:
 
     def _add(self, what: str, place: int, kind: str, bandwidth: float) -> None:
         self._numbers[what, place] = len(self._links)
-        self._links.append(Link(name=f"{kind} {what} of {place}", kind=kind, bandwidth=bandwidth))
+        part = 0 if self._everyone else place
+        self._links.append(Link(name=f"{kind} {what} of {place}", kind=kind, bandwidth=bandwidth, part=part))
 
-    def _device_links(self, route: str, rank: int, kind: int) -> list[int]:
+    def _device_links(self, route: str, rank: int, place: int) -> list[int]:
         """Numbers of the links between a device and what leads to the memory; none if the uplink is all there is."""
-        own = (f"device {route}", rank if self._everyone else kind)
+        own = (f"device {route}", rank if self._everyone else place)
         if own in self._numbers:
             return [self._numbers[own]]
-        link = device_link(self._types[kind])
+        link = device_link(self._types[self._type_at(place)])
         if link is None:
             return []
         if self._everyone:
@@ -147,5 +149,5 @@ class HostLinks:
             ]
             return [self._fabric[pair] for pair in mine]
         name = kind_of_link(link, DEVICE if route == "to_host" else link.ends[1])
-        mixed = f"{name} of type {kind}"
-        return [self._fabric[mixed if mixed in self._fabric else name]]
+        of_class = f"{name} of class {place}"
+        return [self._fabric[of_class if of_class in self._fabric else name]]

@@ -9,7 +9,7 @@ import numpy as np
 
 from simulator.clock.batch.evaluate import Batch
 from simulator.clock.batch.lanes import Array, Fallback
-from simulator.clock.stage import RankClass, Stage
+from simulator.clock.cast import RankClass, Stage
 from simulator.clock.timeline import utilisation
 from simulator.readings.batch import Exposures, read
 from simulator.readings.batch_memory import peaks

@@ -31,6 +31,7 @@ from simulator.world.stack import Stack, software_stack
 from simulator.world.topology.asked import NcclSection, Place, TopologySection, asked_place, forced
 from simulator.world.topology.cluster import Cluster, Count
 from simulator.world.training import ELEMENT_BYTES, Checkpointing, Training
+from simulator.world.uneven import Uneven, UnevenSection, read_uneven
 
 __all__ = ["NcclSection", "Scenario", "Variant", "forced", "load_scenario", "read_scenario", "resolve_scenario"]
 
@@ -107,6 +108,8 @@ class ScenarioSection(Section):
     host: HostSection = field(default_factory=HostSection)
     prices: PriceSection | None = None
     run: RunSection = field(default_factory=RunSection)
+    uneven: list[UnevenSection] = field(default_factory=list)
+    """Ranks that are slower than the others."""
     notes: str = ""
 
 
@@ -146,6 +149,8 @@ class Scenario:
     """Host times of the frameworks' schedules."""
     per_gpu_hour: float | None
     """[US$/h]"""
+    uneven: tuple[Uneven, ...]
+    """Ranks that are slower than the others."""
     all_ranks: bool
     first_step: bool
     """Simulate the first optimizer step of a job instead of a later one."""
@@ -165,7 +170,7 @@ class Scenario:
     @property
     def mesh(self) -> Mesh:
         """Ranks on devices."""
-        return Mesh(hosts=self.cluster.hosts, devices_per_host=self.cluster.accelerators_per_host)
+        return _mesh(self.cluster)
 
     @property
     def accelerator(self) -> Accelerator:
@@ -269,11 +274,16 @@ def resolve_scenario(raw: dict[str, Any], file: Path) -> Scenario:
         launch_time=float(section.host.launch_time or 0.0),
         host=_host(section.host),
         per_gpu_hour=None if section.prices is None else float(section.prices.per_gpu_hour),
+        uneven=read_uneven(section.uneven, _mesh(cluster), file),
         all_ranks=section.run.ranks == "all",
         first_step=section.run.step == "first",
         variants=_variants(section, raw["topology"], place, stack, asked),
         raw=raw,
     )
+
+
+def _mesh(cluster: Cluster) -> Mesh:
+    return Mesh(hosts=cluster.hosts, devices_per_host=cluster.accelerators_per_host)
 
 
 def _measured(section: ComputeSection, model: Model, tokens: int, file: Path) -> tuple[MeasuredLayers, ...]:

@@ -5,7 +5,7 @@ import pytest
 from simulator.clock.batch.evaluate import evaluate
 from simulator.clock.batch.lane import timeline_of
 from simulator.clock.batch.lanes import Fallback, lanes_of
-from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage
+from simulator.clock.cast import NO_COMMUNICATOR, RankClass, Stage
 from simulator.laws.collectives.base import Collective
 from simulator.laws.collectives.fabric import Link, Phase
 from simulator.laws.interference import ABSENT, Contention, Measured

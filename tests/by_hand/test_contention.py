@@ -2,8 +2,8 @@
 
 import pytest
 
+from simulator.clock.cast import RankClass, Stage, occupancy
 from simulator.clock.engine import simulate
-from simulator.clock.stage import RankClass, Stage, occupancy
 from simulator.laws.collectives.base import Collective
 from simulator.laws.collectives.fabric import Link, Phase
 from simulator.laws.collectives.library import library

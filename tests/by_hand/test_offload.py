@@ -8,8 +8,8 @@ from collections import defaultdict
 
 import pytest
 
+from simulator.clock.cast import NO_COMMUNICATOR, RankClass, Stage
 from simulator.clock.engine import simulate
-from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage
 from simulator.errors import InputError
 from simulator.laws.collectives.base import Collective
 from simulator.laws.collectives.fabric import Link, Phase

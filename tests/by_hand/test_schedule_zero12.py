@@ -6,8 +6,8 @@ from itertools import islice
 
 import pytest
 
+from simulator.clock.cast import NO_COMMUNICATOR, RankClass, Stage
 from simulator.clock.engine import simulate
-from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage
 from simulator.laws.collectives.base import Collective
 from simulator.laws.collectives.fabric import Link, Phase
 from simulator.laws.kernels import Kernel

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from simulator.clock.batch.evaluate import evaluate
 from simulator.clock.batch.lane import timeline_of
 from simulator.clock.batch.lanes import Fallback, infinitely_fast, lanes_of
+from simulator.clock.cast import Change
 from simulator.clock.engine import simulate
-from simulator.clock.stage import Change, infinitely_fast_network, stage
+from simulator.clock.stage import infinitely_fast_network, stage
 from simulator.laws.interference import Contention, Measured, Occupancy
 from simulator.readings.batch import exposures
 from simulator.readings.exposure import exposure

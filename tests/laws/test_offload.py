@@ -115,7 +115,7 @@ def test_a_copy_takes_what_the_narrowest_of_its_links_allows(name, route, amount
     """All devices of a host copy at once: S at the device, their sum at the host."""
     cluster = load_cluster(name)
     found, devices = server_of(cluster), cluster.accelerators_per_host
-    hosts = HostLinks(cluster, ClassFabric(cluster).links, everyone=False)
+    hosts = HostLinks(cluster, ClassFabric(cluster).links, [0])
     phase = hosts.phase(Transfer(route=route, amount=amount, role="x", pinned=pinned), 0, 0)
     whole = {"nvme_read": found.nvme_read, "nvme_write": found.nvme_write}.get(route, found.uplink).value
     rates = [whole / devices]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulator.clock.batch.evaluate import Batch
 from simulator.clock.batch.lanes import Array, Fallback
-from simulator.clock.stage import NO_COMMUNICATOR
+from simulator.clock.cast import NO_COMMUNICATOR
 from simulator.clock.timeline import ClassTimeline, Happened, HostWait, Released, Span, memory_changes
 from simulator.schedules.program import Event, HostWork, Launch, Synchronize, Wait
 

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.clock.batch.plan import Plan, outline, plan_of
-from simulator.clock.stage import NO_COMMUNICATOR, RankClass, Stage, infinitely_fast_network, occupancy
+from simulator.clock.cast import NO_COMMUNICATOR, RankClass, Stage, occupancy
+from simulator.clock.stage import infinitely_fast_network
 from simulator.laws.collectives.fabric import Phase
 from simulator.laws.interference import Taken
 from simulator.laws.offload import Transfer

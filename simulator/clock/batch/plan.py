@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from simulator.clock.stage import NO_COMMUNICATOR
+from simulator.clock.cast import NO_COMMUNICATOR
 from simulator.laws.kernels import Kernel
 from simulator.schedules.program import HostWork, Instruction, Launch, Program, Synchronize, Wait
 

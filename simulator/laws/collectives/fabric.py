@@ -49,6 +49,8 @@ class Link:
     """[B/s]"""
     ends: tuple[Node, ...] = ()
     """The nodes it joins; empty for a kind."""
+    part: int = 0
+    """Class of the ranks whose kind it is; see :mod:`simulator.laws.collectives.mixed`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

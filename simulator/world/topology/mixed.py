@@ -18,6 +18,8 @@ _OLDEST_FIRST: tuple[Generation, ...] = ("volta", "cdna", "ampere", "ada", "hopp
 
 def host_types(cluster: Cluster) -> tuple[Cluster, ...]:
     """Return the cluster once per type, as if all of its hosts were of that type."""
+    if not cluster.others:
+        return (cluster,)
     others = (replace(cluster, accelerator=item.accelerator, links=item.links, others=()) for item in cluster.others)
     return (replace(cluster, others=()), *others)
 
