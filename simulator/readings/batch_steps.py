@@ -16,7 +16,7 @@ from simulator.readings.batch_memory import peaks
 from simulator.readings.exposure import COMPUTE, Totals, exposure
 from simulator.readings.footprint import Peak
 from simulator.readings.phases import divided, timed
-from simulator.readings.step import Step, step_of
+from simulator.readings.step import ClassTotals, Step, step_of
 from simulator.schedules.program import Launch, Wait
 
 __all__ = ["steps"]
@@ -42,11 +42,12 @@ def steps(batch: Batch, states: Sequence[Mapping[str, float]]) -> list[Step]:
         else Step(
             program=stage.classes[0].program,
             time=float(batch.step_time[lane]),
-            totals=_totals(found, lane),
+            totals=(totals := _totals(found, lane)),
             phases={name: float(row[lane]) for name, row in by_phase.items()},
             links=_links(stage, float(batch.step_time[lane])),
             peak=memory[lane],
             ran=ran[lane],
+            classes=(ClassTotals(stage.classes[0].name, stage.classes[0].ranks, totals),),
         )
         for lane, stage in enumerate(batch.lanes.stages)
     ]

@@ -17,7 +17,7 @@ length is charged in this order until used up:
 1. to what delayed the start of c beyond what it needs: a bound on what may be gathered ahead (``prefetch limit``), the
    host that launched it late (``host``), a rank that came late (``skew``), or an operation before it on the
    communicator or stream that nothing needed earlier (``queueing``) - each for as long as it was what c waited for
-   last;
+   last; while what c queued for was itself waiting for a late rank, to ``skew``;
 2. to the time c ran: the part in which no byte flows (``latency``), the part that sharing links added
    (``contention``), the rest (``bandwidth``); ``copy`` if c only moves bytes on the device;
 3. to what c needs: the operation whose data it uses, one that the host was blocked by before it launched c, or one
@@ -281,6 +281,7 @@ class _Charging:
         held = self._host_wait(span.issued_at)
         if held is not None and held.reason == "prefetch limit":
             delays.append(_Delay(held.end, held.reason))
+            delays += [item for other in self._sources([held]) for item in _held_by(other, held.reason, held.end)]
             needs = []
         else:
             needs = self._blocked_host(span.issued_at)
@@ -291,7 +292,7 @@ class _Charging:
             if self._needed[index] <= self._needed[span.number]:
                 needs.append(other)
             else:
-                delays.append(_Delay(other.end, "queueing"))
+                delays += _held_by(other, "queueing", other.end)
         need = _latest(needs)
         floor = need.end if need else 0.0
         late = [delay for delay in delays if delay.until > floor]
@@ -339,6 +340,12 @@ class _Charging:
         if isinstance(operation, Collective | Transfer):
             return operation.role, span.launch.label
         return operation.serves or operation.kind, span.launch.label
+
+
+def _held_by(other: Span, cause: str, until: float) -> list[_Delay]:
+    """What it means to be held back by *other*: while that itself waited for a late rank, by the late rank."""
+    late = [_Delay(other.met_at, "skew"), _Delay(other.reached_at, cause)] if other.met_at > other.reached_at else []
+    return [_Delay(until, cause), *late]
 
 
 def needed_by(timeline: ClassTimeline) -> list[int]:

@@ -20,7 +20,7 @@ from simulator.laws.price import cost
 from simulator.readings.ceilings import ceilings
 from simulator.readings.exposure import Totals
 from simulator.readings.footprint import Beside, Footprint, over_time
-from simulator.readings.step import Step
+from simulator.readings.step import ClassTotals, Step
 from simulator.readings.volume import Volume
 from simulator.schedules.offloaded import offloaded
 from simulator.schedules.ownership import states
@@ -68,6 +68,8 @@ class Result:
     exposed_by_cause: Mapping[str, float]
     exposed_by_collective: Mapping[str, float]
     communication_time: float
+    rank_classes: tuple[Mapping[str, Any], ...]
+    """Ranks that behave alike, and where their time went; empty if each rank was simulated."""
     ceilings: Mapping[str, float | None]
     """What the step would gain at most."""
     phases: Mapping[str, float]
@@ -132,6 +134,7 @@ def summarise(scenario: Scenario, variant: Variant, read: Step, traffic: Volume,
         exposed_by_cause=reading.by_cause,
         exposed_by_collective=reading.by_collective,
         communication_time=reading.communication,
+        rank_classes=tuple(_rank_class(item) for item in read.classes),
         ceilings=asdict(ceilings(reading, step, mfu)),
         phases=read.phases,
         links=read.links,
@@ -145,6 +148,17 @@ def summarise(scenario: Scenario, variant: Variant, read: Step, traffic: Volume,
         assumed=_assumed(scenario, variant, read),
         measured=tuple(item.row.name for item in scenario.measured),
     )
+
+
+def _rank_class(item: ClassTotals) -> dict[str, Any]:
+    return {
+        "name": item.name,
+        "ranks": item.ranks,
+        "compute_time": item.totals.compute,
+        "stalled": item.totals.stalled,
+        "skew": item.totals.skew,
+        "host_time": item.totals.host_bound,
+    }
 
 
 def _footprint(scenario: Scenario, read: Step) -> Footprint:
