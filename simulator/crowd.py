@@ -76,7 +76,7 @@ class Crowd:
 
     def _group(self, member: _Member) -> object:
         """What it must have in common with others to run beside them; None if it needs the engine."""
-        if len(member.ready.classes) > 1 or member.ready.changes or member.ready.rivals:
+        if len(member.ready.classes) > 1 or member.ready.changes or member.ready.rivals or member.scenario.jitter:
             return None
         number = id(member.program)  # of one that is kept, so that no other gets it
         if number not in self._outlines:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from simulator.clock.batch.ranks import replications
 from simulator.clock.cast import Stage
 from simulator.clock.engine import simulate
 from simulator.clock.recurrence import step_time
@@ -15,6 +16,7 @@ from simulator.errors import InputError
 from simulator.laws.collectives.library import library
 from simulator.readings.exposure import Exposure, exposure
 from simulator.readings.report import Result, failed, states_of, summarise
+from simulator.readings.spread import Spread, spread
 from simulator.readings.step import step_of
 from simulator.readings.volume import Volume, volume
 from simulator.schedules.program import Program
@@ -68,8 +70,18 @@ def play(scenario: Scenario, variant: Variant, ready: Stage) -> Outcome:
     reading = exposure(timeline.classes[0], timeline.step_time)
     read = step_of(timeline, reading, states_of(scenario, variant))
     traffic = traffic_of(scenario, ready.classes[0].program)
-    result = summarise(scenario, variant, read, traffic, _ideal_step(ready))
+    jittered = _jittered(scenario, ready, timeline)
+    result = summarise(scenario, variant, read, traffic, _ideal_step(ready), jittered)
     return Outcome(variant=variant, timeline=timeline, reading=reading, result=result)
+
+
+def _jittered(scenario: Scenario, ready: Stage, even: Timeline) -> Spread | None:
+    """Steps with random times, if the scenario asks for any; every rank has times of its own, so classes will do."""
+    if scenario.jitter is None:
+        return None
+    if scenario.all_ranks:
+        raise InputError("jitter simulates ranks itself", key="run.ranks", value="all", remedy="leave run.ranks out")
+    return spread(replications(scenario, scenario.jitter, ready, even))
 
 
 def _ideal_step(ready: Stage) -> float:

@@ -10,7 +10,7 @@ from simulator.laws.kernels import Kernel
 from simulator.schedules.program import HostWork, Instruction, Launch, Program
 from simulator.world.uneven import EVEN, Pace
 
-__all__ = ["paced"]
+__all__ = ["is_timed_by_micro_batch", "paced"]
 
 TIMED_BY_MICRO_BATCH = ("forward", "recompute", "backward")
 """Phases whose kernels work on a micro-batch."""
@@ -61,5 +61,9 @@ def _by_micro_batch(cast: RankClass, pace: Pace) -> RankClass:
 
 
 def _factor(program: Program, launch: Launch, pace: Pace) -> float:
-    timed = launch.phase in TIMED_BY_MICRO_BATCH and isinstance(program.operations[launch.operation], Kernel)
-    return pace.of(launch.micro_batch) if timed else 1.0
+    return pace.of(launch.micro_batch) if is_timed_by_micro_batch(program, launch) else 1.0
+
+
+def is_timed_by_micro_batch(program: Program, launch: Launch) -> bool:
+    """Whether *launch* is a kernel that works on a micro-batch."""
+    return launch.phase in TIMED_BY_MICRO_BATCH and isinstance(program.operations[launch.operation], Kernel)

@@ -24,7 +24,7 @@ from simulator.world.scenario import Scenario
 from simulator.world.topology.cluster import DEVICE, Cluster
 from simulator.world.uneven import EVEN, Pace, Uneven
 
-__all__ = ["Own", "Part", "divided", "owns", "parts"]
+__all__ = ["Division", "Own", "Part", "divided", "division", "owns"]
 
 Numbers = npt.NDArray[np.intp]
 
@@ -51,13 +51,26 @@ class Part:
     """By name of a group: which kind of such groups its ranks are in, and the classes that meet there."""
 
 
-def parts(scenario: Scenario, groups: Iterable[Group]) -> list[tuple[Own, Part]]:
-    """Divide the ranks of *scenario*, whose collectives run over *groups*; those come first that nothing sets apart."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """All ranks, divided into classes; those come first that nothing sets apart."""
+
+    parts: tuple[Part, ...]
+    owns: tuple[Own, ...]
+    """By class, what sets its ranks apart by themselves."""
+    of_rank: Numbers
+    """Class of each rank, (ranks,); (1,) if there is only one."""
+
+
+def division(scenario: Scenario, groups: Iterable[Group]) -> Division:
+    """Divide the ranks of *scenario*, whose collectives run over *groups*."""
     numbers, found = _apart(scenario)
     if len(found) == 1:
         meets = {group.name: (0, frozenset({0})) for group in groups}
-        return [(found[0], Part(rank=0, ranks=scenario.mesh.ranks, meets=meets))]
-    return [(found[int(numbers[part.rank])], part) for part in divided(numbers, groups)]
+        only = Part(rank=0, ranks=scenario.mesh.ranks, meets=meets)
+        return Division(parts=(only,), owns=(found[0],), of_rank=np.zeros(1, dtype=np.intp))
+    parts, of_rank = divided(numbers, groups)
+    return Division(parts=parts, owns=tuple(found[int(numbers[part.rank])] for part in parts), of_rank=of_rank)
 
 
 def owns(scenario: Scenario) -> list[Own]:
@@ -121,8 +134,8 @@ def _are_hit(fault: Fault, cluster: Cluster) -> Numbers:
     return found.reshape(-1)
 
 
-def divided(own: Numbers, groups: Iterable[Group]) -> list[Part]:
-    """Divide ranks into classes: those with the smallest number in *own* first, larger ones before smaller ones.
+def divided(own: Numbers, groups: Iterable[Group]) -> tuple[tuple[Part, ...], Numbers]:
+    """Return classes and the class of each rank: the smallest number in *own* first, larger classes before smaller.
 
     Parameters
     ----------
@@ -156,7 +169,7 @@ def _kinds(colours: Numbers, group: Group) -> Numbers:
     return found
 
 
-def _parts(own: Numbers, colours: Numbers, kinds: Mapping[str, Numbers]) -> list[Part]:
+def _parts(own: Numbers, colours: Numbers, kinds: Mapping[str, Numbers]) -> tuple[tuple[Part, ...], Numbers]:
     _, firsts, counts = np.unique(colours, return_index=True, return_counts=True)
     order = sorted(range(len(firsts)), key=lambda colour: (own[firsts[colour]], -counts[colour], firsts[colour]))
     firsts, counts = firsts[order], counts[order]
@@ -165,11 +178,12 @@ def _parts(own: Numbers, colours: Numbers, kinds: Mapping[str, Numbers]) -> list
         name: {kind: frozenset(part for part, other in enumerate(of_parts) if other == kind) for kind in of_parts}
         for name, of_parts in seen.items()
     }
-    return [
+    parts = tuple(
         Part(
             rank=int(first),
             ranks=int(count),
             meets={name: (of_parts[part], joined[name][of_parts[part]]) for name, of_parts in seen.items()},
         )
         for part, (first, count) in enumerate(zip(firsts, counts, strict=True))
-    ]
+    )
+    return parts, np.argsort(order)[colours]

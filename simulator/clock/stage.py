@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from simulator.clock.cast import NO_COMMUNICATOR, Change, RankClass, Stage
 from simulator.clock.pace import paced
-from simulator.clock.parts import Own, owns, parts
+from simulator.clock.parts import Own, division, owns
 from simulator.laws.collectives.base import Collective
 from simulator.laws.collectives.calibration import Pricing
 from simulator.laws.collectives.fabric import FullFabric, Link, Phase
@@ -103,8 +103,10 @@ class _Casting:
         self._types = host_types(cluster)
         self._spanning = slowest(cluster) if cluster.others else cluster
         groups = [item.group for item in program.operations if isinstance(item, Collective)]
-        self._parts = [] if scenario.all_ranks else parts(scenario, groups)
-        types = [own.type for own, _ in self._parts]
+        divided = None if scenario.all_ranks else division(scenario, groups)
+        self._parts = () if divided is None else divided.parts
+        self._owns = tuple(owns(scenario)) if divided is None else divided.owns
+        types = [own.type for own in self._owns]
         self._fabric: FullFabric | MixedFabric = (
             FullFabric(cluster) if scenario.all_ranks else MixedFabric([self._types[number] for number in types])
         )
@@ -132,7 +134,7 @@ class _Casting:
             self._fabric.check_routes()
         classes = tuple(
             self._rank_class(name, part.ranks, part.rank, number, own)
-            for number, (name, (own, part)) in enumerate(zip(self._names(), self._parts, strict=True))
+            for number, (name, part, own) in enumerate(zip(self._names(), self._parts, self._owns, strict=True))
         )
         return Stage(classes=classes, members=tuple(self._members), links=self._links)
 
@@ -141,18 +143,16 @@ class _Casting:
         if len(self._parts) == 1:
             return ["all ranks"]
         per_host = self._scenario.cluster.accelerators_per_host
-        by_type = [own for own, _ in self._parts] == [Own(number) for number in range(len(self._types))]
+        by_type = list(self._owns) == [Own(number) for number in range(len(self._types))]
         return [
             f"{part.ranks // per_host} hosts of {self._types[own.type].accelerator.name}" if by_type
             else f"{part.ranks} ranks like rank {part.rank}" if part.ranks > 1 else f"rank {part.rank}"
-            for own, part in self._parts
+            for own, part in zip(self._owns, self._parts, strict=True)
         ]  # fmt: skip
 
     def all_ranks(self) -> Stage:
         """Each rank plays for itself."""
-        classes = tuple(
-            self._rank_class(f"rank {rank}", 1, rank, rank, own) for rank, own in enumerate(owns(self._scenario))
-        )
+        classes = tuple(self._rank_class(f"rank {rank}", 1, rank, rank, own) for rank, own in enumerate(self._owns))
         return Stage(classes=classes, members=tuple(self._members), links=self._links)
 
     def _rank_class(self, name: str, ranks: int, rank: int, part: int, own: Own) -> RankClass:
@@ -187,7 +187,7 @@ class _Casting:
         if self._scenario.all_ranks:
             first = rank // (group.size * group.stride) * (group.size * group.stride) + rank % group.stride
             return self._meeting_place((group.name, first), group.size)
-        kind, joined = self._parts[part][1].meets[group.name]
+        kind, joined = self._parts[part].meets[group.name]
         return self._meeting_place((group.name, kind), len(joined))
 
     def _meeting_place(self, key: tuple[str, int], members: int) -> int:
@@ -214,8 +214,8 @@ class _Casting:
             joined = frozenset[int]()
             types = frozenset(type_of(self._scenario.cluster, rank // per_host) for rank in ranks)
         else:
-            joined = self._parts[part][1].meets[group.name][1]
-            types = frozenset(self._parts[number][0].type for number in joined)
+            joined = self._parts[part].meets[group.name][1]
+            types = frozenset(self._owns[number].type for number in joined)
         if (joined, types) not in self._pricings:
             cluster = self._types[next(iter(types))] if len(types) == 1 else self._spanning
             fabric = self._fabric.joining(joined) if isinstance(self._fabric, MixedFabric) else self._fabric

@@ -149,6 +149,10 @@ class Charging:
         self._starts = [batch.starts[index] for index in self._trail.launches]
         self._ends = [batch.ends[index] for index in self._trail.launches]
         self._zeros = np.zeros(batch.lanes.count)
+        self._met = {
+            number: batch.met[index] for number, index in enumerate(self._trail.launches) if index in batch.met
+        }
+        """When the last member reached each collective, by span, where ranks wait for each other."""
         self._held_back: dict[int, tuple[list[_Delay], _Source]] = {}
         self.host_bound = self._zeros.copy()
         self.by_cause = {cause: self._zeros.copy() for cause in CAUSES}
@@ -176,8 +180,10 @@ class Charging:
     def _in_line(self, number: int, begin: Array) -> None:
         """Charge a collective in the compute stream: its own time, its place in the queue, what it was issued after."""
         reached = np.maximum(self._trail.issued[number], self._reached(number))
+        met = self._met.get(number, reached)
         self._charge_own_time(number, self._ends[number] - self._starts[number])
-        self._charge(number, "queueing", self._starts[number] - reached)
+        self._charge(number, "queueing", self._starts[number] - met)
+        self._charge(number, "skew", met - reached)
         self._released(number, begin, reached > begin)
 
     def _reached(self, number: int) -> Array:
@@ -272,8 +278,10 @@ class Charging:
     def _waited_for(self, number: int) -> tuple[list[_Delay], list[_Source]]:
         """All that a span waited for: without need, and because it needed it."""
         span, blocked = self._spans[number], self._trail.blocked[number]
-        delays = [_Delay(self._trail.issued[number], "host")]
+        delays = [_Delay(self._trail.issued[number], "host"), *self._late_ranks(number)]
         delays.append(_Delay(np.where(blocked.by_limit, blocked.end, BEFORE_ALL), "prefetch limit"))
+        if self._met:
+            delays += self._late_blockers(np.where(blocked.by_limit, blocked.source.number, NOBODY))
         blocker = np.where(blocked.by_limit, NOBODY, blocked.source.number)
         needs = [_Source(blocker, np.where(blocked.by_limit, BEFORE_ALL, blocked.source.end))]
         needs += self._sources(number, data_alone=True)
@@ -284,8 +292,28 @@ class Charging:
             if self._needed[index] <= self._needed[number]:
                 needs.append(_Source(np.full(len(self._zeros), index), self._ends[index]))
             else:
-                delays.append(_Delay(self._ends[index], "queueing"))
+                delays += [_Delay(self._ends[index], "queueing"), *self._late_ranks(index, "queueing")]
         return delays, needs
+
+    def _late_ranks(self, number: int, before: str = "") -> list[_Delay]:
+        """The wait of a span for late ranks, and the cause of what came *before* that, if any."""
+        if number not in self._met:
+            return []
+        reached = np.maximum(self._trail.issued[number], self._reached(number))
+        late = self._met[number] > reached
+        delays = [_Delay(np.where(late, self._met[number], BEFORE_ALL), "skew")]
+        return [*delays, _Delay(np.where(late, reached, BEFORE_ALL), before)] if before else delays
+
+    def _late_blockers(self, numbers: Numbers) -> list[_Delay]:
+        """The same of the spans, one for each lane, that a bound on what may be gathered ahead waited for."""
+        delays = []
+        for number in _distinct(numbers):
+            mine = numbers == number
+            delays += [
+                _Delay(np.where(mine, until, BEFORE_ALL), cause)
+                for until, cause in self._late_ranks(number, "prefetch limit")
+            ]
+        return delays
 
     def _computes(self, number: int) -> bool:
         launch = self._spans[number].launch

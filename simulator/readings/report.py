@@ -20,6 +20,7 @@ from simulator.laws.price import cost
 from simulator.readings.ceilings import ceilings
 from simulator.readings.exposure import Totals
 from simulator.readings.footprint import Beside, Footprint, over_time
+from simulator.readings.spread import Spread, summary
 from simulator.readings.step import ClassTotals, Step
 from simulator.readings.volume import Volume
 from simulator.schedules.offloaded import offloaded
@@ -80,6 +81,8 @@ class Result:
     memory: Mapping[str, Any]
     cost: Mapping[str, float] | None
     assumed: tuple[str, ...]
+    jitter: Mapping[str, Any] | None
+    """Quantiles over replications with random times, see :mod:`simulator.readings.spread`; None without jitter."""
     measured: tuple[str, ...]
     """Names of layers and modules, as the scenario's table has them, whose times are the table's."""
     failure: str | None = None
@@ -95,13 +98,22 @@ def failed(scenario: Scenario, variant: Variant, reason: str) -> dict[str, Any]:
     return {field.name: known.get(field.name) for field in fields(Result)}
 
 
-def summarise(scenario: Scenario, variant: Variant, read: Step, traffic: Volume, ideal_step: float) -> Result:
+def summarise(
+    scenario: Scenario,
+    variant: Variant,
+    read: Step,
+    traffic: Volume,
+    ideal_step: float,
+    replications: Spread | None = None,
+) -> Result:
     """Make the report of what was read off a step.
 
     Parameters
     ----------
     ideal_step
         Step time on an infinitely fast network [s].
+    replications
+        Steps with random times.
 
     Raises
     ------
@@ -146,6 +158,7 @@ def summarise(scenario: Scenario, variant: Variant, read: Step, traffic: Volume,
         },
         cost=_cost(scenario, step, reading.stalled),
         assumed=_assumed(scenario, variant, read),
+        jitter=None if replications is None else summary(replications, step),
         measured=tuple(item.row.name for item in scenario.measured),
     )
 

@@ -18,6 +18,7 @@ from simulator.units import Duration, Price
 from simulator.world.catalog import Accelerator, Host, Number, python_host
 from simulator.world.compute import Attention, Compute, ComputeSection, asked_compute
 from simulator.world.document import Section, convert, find, read_mapping
+from simulator.world.jitter import Jitter, JitterSection, read_jitter
 from simulator.world.mesh import Mesh
 from simulator.world.model.explicit import LayerSection, explicit
 from simulator.world.model.frozen import freeze
@@ -110,6 +111,7 @@ class ScenarioSection(Section):
     run: RunSection = field(default_factory=RunSection)
     uneven: list[UnevenSection] = field(default_factory=list)
     """Ranks that are slower than the others."""
+    jitter: JitterSection | None = None
     notes: str = ""
 
 
@@ -151,6 +153,8 @@ class Scenario:
     """[US$/h]"""
     uneven: tuple[Uneven, ...]
     """Ranks that are slower than the others."""
+    jitter: Jitter | None
+    """Random times, beside the step in which everything takes as long as it does on average."""
     all_ranks: bool
     first_step: bool
     """Simulate the first optimizer step of a job instead of a later one."""
@@ -275,6 +279,7 @@ def resolve_scenario(raw: dict[str, Any], file: Path) -> Scenario:
         host=_host(section.host),
         per_gpu_hour=None if section.prices is None else float(section.prices.per_gpu_hour),
         uneven=read_uneven(section.uneven, _mesh(cluster), file),
+        jitter=None if section.jitter is None else read_jitter(section.jitter, file),
         all_ranks=section.run.ranks == "all",
         first_step=section.run.step == "first",
         variants=_variants(section, raw["topology"], place, stack, asked),

@@ -45,6 +45,8 @@ class Batch:
     """Why each lane fell back, as :class:`~simulator.clock.batch.lanes.Fallback`; there only ``timelines`` counts."""
     timelines: Mapping[int, Timeline]
     """Of the lanes that fell back, by the engine."""
+    met: Mapping[int, Array]
+    """Where lanes are ranks of one job: when the last member had reached each collective, by instruction [s]."""
 
     def reasons(self) -> dict[str, int]:
         """How many lanes fell back, by reason."""
@@ -61,10 +63,19 @@ def evaluate(lanes: Lanes) -> Batch:
     for reason, mask in reasons:
         fallback[mask & (fallback == Fallback.NONE)] = reason
     timelines = {int(lane): simulate(lanes.stages[lane]) for lane in np.flatnonzero(fallback)} if lanes.stages else {}
-    step_time = np.where(fallback == Fallback.NONE, _last_end(lanes, ends), np.nan)
+    last = _last_end(lanes, ends)
+    step_time = np.where(fallback == Fallback.NONE, lanes.meeting.ended(last) if lanes.meeting else last, np.nan)
     for lane, timeline in timelines.items():
         step_time[lane] = timeline.step_time
-    return Batch(lanes=lanes, starts=starts, ends=ends, step_time=step_time, fallback=fallback, timelines=timelines)
+    return Batch(
+        lanes=lanes,
+        starts=starts,
+        ends=ends,
+        step_time=step_time,
+        fallback=fallback,
+        timelines=timelines,
+        met=replay.met,
+    )
 
 
 def _last_end(lanes: Lanes, ends: Sequence[Array]) -> Array:
@@ -90,6 +101,7 @@ class _Replay:
         self._durations = _durations(lanes)
         self._slowed = _slowed(lanes)
         self._beside = Beside(lanes, self._starts, self._ends)
+        self._meeting, self.met = lanes.meeting, dict[int, Array]()
         self._corrected = False
         self._left = MOST_ROUNDS * size
 
@@ -139,7 +151,7 @@ class _Replay:
 
     def _evaluate(self, index: int) -> Array:
         room = self._room[index] if self._ends[index] is None else np.empty_like(self._room[index])
-        start = end = self._ready(self._plan.after[index], room[0])
+        start = end = self._start(index, room[0])
         if (duration := self._durations[index]) is not None:
             end = np.add(start, duration, out=room[1])
         if index in self._slowed:
@@ -147,14 +159,23 @@ class _Replay:
         self._starts[index], self._ends[index] = start, end
         return end
 
-    def _ready(self, needs: Sequence[int], room: Array) -> Array:
-        """When all of *needs* are done; *room* is for the answer if it is nobody's end."""
-        latest = self._zero
-        for place, need in enumerate(needs):
+    def _start(self, index: int, room: Array) -> Array:
+        """When everything that an instruction waits for is done, and every rank that it needs is there."""
+        arrival = self._plan.arrivals.get(index)
+        if self._meeting is None or arrival is None or arrival.communicator not in self._meeting.members:
+            return self._ready(self._plan.after[index], room)
+        reached = self._ready(arrival.needs, np.empty_like(room))
+        met = self.met[index] = self._meeting.met(arrival.communicator, reached, index)
+        return self._ready([arrival.behind], room, met) if arrival.behind is not None else met
+
+    def _ready(self, needs: Sequence[int], room: Array, earliest: Array | None = None) -> Array:
+        """When all of *needs* are done, not before *earliest*; *room* is for the answer if it is nobody's end."""
+        latest = earliest
+        for need in needs:
             end = self._ends[need]
             assert end is not None
-            latest = np.maximum(latest, end, out=room) if place else end
-        return latest
+            latest = end if latest is None else np.maximum(latest, end, out=room)
+        return self._zero if latest is None else latest
 
 
 def _durations(lanes: Lanes) -> list[Array | None]:

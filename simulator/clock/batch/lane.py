@@ -51,6 +51,7 @@ class _Recorder:
         self._program = stages[lane].classes[0].program if stages else self._plan.program
         self._starts = [float(row[lane]) for row in batch.starts]
         self._ends = [float(row[lane]) for row in batch.ends]
+        self._met = batch.met
         self._host = 0.0
         self._tails = [_Tail() for _ in self._program.streams]
         self._awaited = self._program.awaited()
@@ -93,9 +94,10 @@ class _Recorder:
         reached_at, end = max(self._host, tail.at), self._ends[index]
         behind = self._last_on.get(communicator, NOBODY) if communicator != NO_COMMUNICATOR else NOBODY
         self._last_on[communicator] = number
+        met_at = float(self._met[index][self._lane]) if index in self._met else reached_at
         self._spans.append(
             Span(
-                launch, number, self._host, tail.before, tuple(tail.waits), reached_at, reached_at, behind,
+                launch, number, self._host, tail.before, tuple(tail.waits), reached_at, met_at, behind,
                 self._starts[index], end, self._of(self._lanes.alone, launch), self._of(self._lanes.latency, launch),
             )
         )  # fmt: skip

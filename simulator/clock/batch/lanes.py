@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from simulator.clock.batch.meeting import Meeting
 from simulator.clock.batch.plan import Plan, outline, plan_of
 from simulator.clock.cast import NO_COMMUNICATOR, RankClass, Stage, occupancy
 from simulator.clock.stage import infinitely_fast_network
@@ -81,6 +82,8 @@ class Lanes:
     """Lanes that do not qualify whatever happens, as :class:`Fallback`, (1, lanes)."""
     stages: tuple[Stage, ...] = ()
     """One per lane for the engine to fall back on; without them such a lane has no result."""
+    meeting: Meeting | None = None
+    """Where lanes are ranks of one job: who waits for whom."""
 
     def parts(self, most: int = PART) -> Iterator[tuple[Numbers, Lanes]]:
         """Yield groups of at most so many lanes, whose times fit the memory, with the numbers of their lanes.

@@ -17,17 +17,28 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 from simulator.clock.cast import NO_COMMUNICATOR
 from simulator.laws.kernels import Kernel
 from simulator.schedules.program import HostWork, Instruction, Launch, Program, Synchronize, Wait
 
-__all__ = ["Plan", "outline", "plan_of"]
+__all__ = ["Arrival", "Plan", "outline", "plan_of"]
 
 HOST = 0
 """Place of the host in a clock; stream s stands at s + 1."""
 
 Clock = tuple[int, ...]
+
+
+class Arrival(NamedTuple):
+    """What comes before a collective on a rank."""
+
+    communicator: int
+    needs: tuple[int, ...]
+    """Instructions of the host and of its stream that must be done before the rank has reached it."""
+    behind: int | None
+    """The collective before it on its communicator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +68,8 @@ class Plan:
     """For each collective, how many kernels of each stream it waits for, directly or not: they cannot run beside it."""
     independent: Mapping[int, tuple[int, ...]]
     """For each kernel, how many collectives of each in ``served`` do not wait for it."""
+    arrivals: Mapping[int, Arrival]
+    """For each collective, what a rank does before it reaches it."""
 
 
 def outline(program: Program) -> tuple[object, ...]:
@@ -99,6 +112,7 @@ def plan_of(program: Program, communicators: tuple[int, ...]) -> Plan:
         kernels=kernels,
         heard=_heard(served, kernels, clocks),
         independent=_independent(served, kernels, clocks),
+        arrivals=_arrivals(program, communicators),
     )
 
 
@@ -123,6 +137,20 @@ def _independent(
         known = [[clocks[index][place] for index in of_one] for of_one in served]
         for index in of_stream:
             found[index] = tuple(bisect_left(of_one, clocks[index][place]) for of_one in known)
+    return found
+
+
+def _arrivals(program: Program, communicators: Sequence[int]) -> dict[int, Arrival]:
+    found: dict[int, Arrival] = {}
+    last: dict[int, int] = {}
+    last_served: dict[int, int] = {}
+    for index, item in enumerate(program.instructions):
+        place = HOST if isinstance(item, HostWork | Synchronize) else item.stream + 1
+        if isinstance(item, Launch) and (communicator := communicators[item.operation]) != NO_COMMUNICATOR:
+            needs = tuple(last[chain] for chain in (HOST, place) if chain in last)
+            found[index] = Arrival(communicator, needs, last_served.get(communicator))
+            last_served[communicator] = index
+        last[place] = index
     return found
 
 
