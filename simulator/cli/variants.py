@@ -59,6 +59,7 @@ def run(
 
 def _print_comparison(asked: Scenario, variants: tuple[Variant, ...], results: list[dict[str, Any]]) -> None:
     from simulator.readings.resolved import remarks
+    from simulator.readings.spread_table import jittered, rank_classes
     from simulator.readings.table import ceilings, comparison, exposed_by, notes
 
     mesh = asked.mesh
@@ -69,6 +70,8 @@ def _print_comparison(asked: Scenario, variants: tuple[Variant, ...], results: l
         exposed_by(results, "exposed_by_collective", "Exposed communication by collective [ms]"),
         exposed_by(results, "exposed_by_cause", "Exposed communication by cause [ms]"),
         ceilings(results),
+        *rank_classes(results),
+        *jittered(results),
         *notes(results),
         *(f"{variant.name}: {remark}" for variant in variants for remark in remarks(variant)),
     )

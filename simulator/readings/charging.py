@@ -292,28 +292,37 @@ class Charging:
             if self._needed[index] <= self._needed[number]:
                 needs.append(_Source(np.full(len(self._zeros), index), self._ends[index]))
             else:
-                delays += [_Delay(self._ends[index], "queueing"), *self._late_ranks(index, "queueing")]
+                delays.append(_Delay(self._ends[index], "queueing"))
+                delays += self._late_before(index, "queueing", np.ones(len(self._zeros), dtype=np.bool_))
         return delays, needs
 
-    def _late_ranks(self, number: int, before: str = "") -> list[_Delay]:
-        """The wait of a span for late ranks, and the cause of what came *before* that, if any."""
-        if number not in self._met:
-            return []
+    def _late_ranks(self, number: int) -> list[_Delay]:
+        """The wait of a span for late ranks."""
+        return [_Delay(self._where_late(number, self._met[number]), "skew")] if number in self._met else []
+
+    def _where_late(self, number: int, until: Array) -> Array:
+        """*until*, where a span waited for late ranks."""
         reached = np.maximum(self._trail.issued[number], self._reached(number))
-        late = self._met[number] > reached
-        delays = [_Delay(np.where(late, self._met[number], BEFORE_ALL), "skew")]
-        return [*delays, _Delay(np.where(late, reached, BEFORE_ALL), before)] if before else delays
+        return np.where(self._met[number] > reached, until, BEFORE_ALL)
+
+    def _late_before(self, number: int, cause: str, lanes: Mask) -> list[_Delay]:
+        """Waits for late ranks of a span that holds others back by *cause* in *lanes*, and of what it queued for."""
+        delays: list[_Delay] = []
+        while number in self._met and np.count_nonzero(lanes):
+            met, reached = self._met[number], np.maximum(self._trail.issued[number], self._reached(number))
+            for until, of in ((met, "skew"), (reached, cause)):
+                delays.append(_Delay(np.where(lanes, self._where_late(number, until), BEFORE_ALL), of))
+            lanes = lanes & (self._starts[number] > met)
+            number = self._spans[number].behind
+        return delays
 
     def _late_blockers(self, numbers: Numbers) -> list[_Delay]:
         """The same of the spans, one for each lane, that a bound on what may be gathered ahead waited for."""
-        delays = []
-        for number in _distinct(numbers):
-            mine = numbers == number
-            delays += [
-                _Delay(np.where(mine, until, BEFORE_ALL), cause)
-                for until, cause in self._late_ranks(number, "prefetch limit")
-            ]
-        return delays
+        return [
+            delay
+            for number in _distinct(numbers)
+            for delay in self._late_before(number, "prefetch limit", numbers == number)
+        ]
 
     def _computes(self, number: int) -> bool:
         launch = self._spans[number].launch

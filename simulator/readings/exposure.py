@@ -281,7 +281,7 @@ class _Charging:
         held = self._host_wait(span.issued_at)
         if held is not None and held.reason == "prefetch limit":
             delays.append(_Delay(held.end, held.reason))
-            delays += [item for other in self._sources([held]) for item in _held_by(other, held.reason, held.end)]
+            delays += [item for other in self._sources([held]) for item in self._held_by(other, held.reason, held.end)]
             needs = []
         else:
             needs = self._blocked_host(span.issued_at)
@@ -292,11 +292,21 @@ class _Charging:
             if self._needed[index] <= self._needed[span.number]:
                 needs.append(other)
             else:
-                delays += _held_by(other, "queueing", other.end)
+                delays += self._held_by(other, "queueing", other.end)
         need = _latest(needs)
         floor = need.end if need else 0.0
         late = [delay for delay in delays if delay.until > floor]
         return sorted(late, key=lambda delay: (-delay.until, CAUSES.index(delay.cause))), need
+
+    def _held_by(self, other: Span, cause: str, until: float) -> list[_Delay]:
+        """What it means to be held back by *other*: while that, or what it queued for, waited for a late rank, skew."""
+        delays = [_Delay(until, cause)]
+        while True:
+            if other.met_at > other.reached_at:
+                delays += [_Delay(other.met_at, "skew"), _Delay(other.reached_at, cause)]
+            if other.behind < 0 or other.start <= other.met_at:
+                return delays
+            other = self._timeline.spans[other.behind]
 
     def _host_wait(self, until: float) -> HostWait | None:
         """Return the last wait of the host that was over at *until*."""
@@ -340,12 +350,6 @@ class _Charging:
         if isinstance(operation, Collective | Transfer):
             return operation.role, span.launch.label
         return operation.serves or operation.kind, span.launch.label
-
-
-def _held_by(other: Span, cause: str, until: float) -> list[_Delay]:
-    """What it means to be held back by *other*: while that itself waited for a late rank, by the late rank."""
-    late = [_Delay(other.met_at, "skew"), _Delay(other.reached_at, cause)] if other.met_at > other.reached_at else []
-    return [_Delay(until, cause), *late]
 
 
 def needed_by(timeline: ClassTimeline) -> list[int]:

@@ -22,6 +22,8 @@ __all__ = [
     "memory_table",
     "notes",
     "program_table",
+    "seconds",
+    "titled",
     "transfer_table",
     "volume_table",
 ]
@@ -45,7 +47,7 @@ def comparison(results: Sequence[Mapping[str, Any]], title: str) -> Table:
     """
     priced = any(result["cost"] for result in results)
     ran = _ran(results)
-    table = _table(title)
+    table = titled(title)
     table.add_column("variant", no_wrap=True)
     for heading in (
         "step\n[s]", "compute\n[s]", "exposed\n[s]", "copies,\nhost [s]", "exposed\n[%]", "comm.\n[s]",
@@ -71,8 +73,8 @@ def _cells(result: Mapping[str, Any]) -> Iterable[str]:
     step, stalled = result["step_time"], result["exposed"]["stalled"]
     volume, memory = result["volume"], result["memory"]
     return (
-        _seconds(step),
-        _seconds(result["compute_time"]),
+        seconds(step),
+        seconds(result["compute_time"]),
         f"{stalled:.3f}",
         f"{result['copy_time'] + result['host_time']:.3f}",
         f"{100 * stalled / step:.1f}" if step else "-",
@@ -109,7 +111,7 @@ def _fits(memory: Mapping[str, Any]) -> str:
 
 def exposed_by(results: Sequence[Mapping[str, Any]], key: str, title: str) -> Table:
     """Milliseconds of exposed communication, one column per entry of ``exposed_by_collective`` or ``_by_cause``."""
-    table, results = _table(title), _ran(results)
+    table, results = titled(title), _ran(results)
     table.add_column("variant", no_wrap=True)
     order = list(CAUSES) if key == "exposed_by_cause" else []
     names = [*order, *(name for result in results for name in result[key] if name not in order)]
@@ -123,7 +125,7 @@ def exposed_by(results: Sequence[Mapping[str, Any]], key: str, title: str) -> Ta
 
 def ceilings(results: Sequence[Mapping[str, Any]]) -> Table:
     """What each variant would gain at most: step and MFU if all communication were hidden, and without recompute."""
-    table = _table("Ceilings: all communication hidden, nothing recomputed")
+    table = titled("Ceilings: all communication hidden, nothing recomputed")
     table.add_column("variant", no_wrap=True)
     for heading in ("hidden\n[% of comm.]", "all hidden\n[s]", "MFU\n[%]", "no recompute\n[s]", "MFU\n[%]"):
         table.add_column(escape(heading), justify="right", no_wrap=True)
@@ -132,9 +134,9 @@ def ceilings(results: Sequence[Mapping[str, Any]]) -> Table:
         table.add_row(
             result["name"],
             "-" if bounds["hidden"] is None else f"{100 * bounds['hidden']:.1f}",
-            _seconds(bounds["perfect_overlap_step_time"]),
+            seconds(bounds["perfect_overlap_step_time"]),
             f"{100 * bounds['perfect_overlap_mfu']:.1f}",
-            _seconds(bounds["no_recompute_step_time"]),
+            seconds(bounds["no_recompute_step_time"]),
             f"{100 * bounds['no_recompute_mfu']:.1f}",
         )
     return table
@@ -178,7 +180,7 @@ def _why(memory: Mapping[str, Any]) -> str:
 
 def volume_table(volumes: Mapping[str, Volume]) -> Table:
     """Traffic of one step by variant and role."""
-    table = _table("Communication volume of one step")
+    table = titled("Communication volume of one step")
     for heading in ("variant", "collective"):
         table.add_column(heading, no_wrap=True)
     for heading in ("calls", "as published\n[Ψ]", "in host\n[GB/rank]", "between\n[GB/rank]", "leaves a host\n[Ψ]"):
@@ -199,7 +201,7 @@ def volume_table(volumes: Mapping[str, Volume]) -> Table:
 
 def transfer_table(volumes: Mapping[str, Volume]) -> Table:
     """Copies of one step between devices, memory of the hosts and drives."""
-    table = _table("Copies between device, memory of the host and NVMe in one step [GB/rank]")
+    table = titled("Copies between device, memory of the host and NVMe in one step [GB/rank]")
     table.add_column("variant", no_wrap=True)
     routes = dict.fromkeys(route for item in volumes.values() for route in item.transfers)
     for route in routes:
@@ -217,7 +219,7 @@ def memory_table(memories: Mapping[str, Mapping[str, Any]]) -> Table:
     memories
         As ``zerosim run --json`` has them, by variant.
     """
-    table = _table("Memory per GPU at its peak [GB]")
+    table = titled("Memory per GPU at its peak [GB]")
     table.add_column("item", no_wrap=True)
     for variant in memories:
         table.add_column(variant, justify="right")
@@ -245,7 +247,7 @@ def memory_table(memories: Mapping[str, Mapping[str, Any]]) -> Table:
 
 def host_table(memories: Mapping[str, Mapping[str, Any]]) -> Table:
     """Memory of a host and its drives, for the variants that offload."""
-    table = _table("Memory per host, where states are offloaded [GB]")
+    table = titled("Memory per host, where states are offloaded [GB]")
     table.add_column("item", no_wrap=True)
     for variant in memories:
         table.add_column(variant, justify="right")
@@ -274,7 +276,7 @@ def _gigabytes(size: float | None) -> str:
 
 def program_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     """Collectives in issue order."""
-    table = _table(title)
+    table = titled(title)
     for heading in ("phase", "micro-batch", "collective", "role", "for", "payload", "group", "stream"):
         # names of layers can be long: they are folded, not the numbers
         table.add_column(heading, no_wrap=heading != "for", overflow="fold", min_width=None if heading == "for" else 7)
@@ -286,7 +288,8 @@ def program_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     return table
 
 
-def _table(title: str) -> Table:
+def titled(title: str) -> Table:
+    """Return an empty table."""
     # units stand in square brackets, which rich would take for markup
     return Table(
         title=escape(title),
@@ -298,6 +301,6 @@ def _table(title: str) -> Table:
     )
 
 
-def _seconds(value: float) -> str:
+def seconds(value: float) -> str:
     """Seconds with enough digits to tell variants apart."""
     return f"{value:.{3 if value < 10 else 2 if value < 100 else 1}f}"

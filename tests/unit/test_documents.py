@@ -16,7 +16,7 @@ from simulator.explore import compare
 from simulator.readings.exposure import CAUSES
 from simulator.readings.report import Result
 from simulator.units import readable
-from simulator.world import catalog, conditions, scenario, server
+from simulator.world import catalog, conditions, jitter, scenario, server, uneven
 from simulator.world.catalog import accelerator
 from simulator.world.document import data_directory
 from simulator.world.model.explicit import LayerSection
@@ -49,6 +49,8 @@ SECTIONS = {
         "`host`": scenario.HostSection,
         "`prices`": scenario.PriceSection,
         "`run`": scenario.RunSection,
+        "`uneven`": uneven.UnevenSection,
+        "`jitter`": jitter.JitterSection,
         "`variants`": scenario.VariantSection,
     },
     "topology.md": {
