@@ -137,12 +137,7 @@ def summarise(
         mfu=mfu,
         hfu=_hardware_flop(scenario) * scenario.tokens_per_step / possible if step else 0.0,
         flop_convention=MFU_CONVENTION,
-        exposed={
-            "stalled": reading.stalled,
-            "uncovered": reading.uncovered,
-            "counterfactual": step - ideal_step,
-            "skew": reading.skew,
-        },
+        exposed=_exposed(reading, step - ideal_step),
         exposed_by_cause=reading.by_cause,
         exposed_by_collective=reading.by_collective,
         communication_time=reading.communication,
@@ -151,16 +146,22 @@ def summarise(
         phases=read.phases,
         links=read.links,
         volume=_volume(traffic),
-        memory={
-            **_memory(_footprint(scenario, read), *read.ran),
-            "deepspeed_estimate": estimate_of(scenario, variant),
-            **_host_memory(scenario, variant),
-        },
+        memory=_memory(_footprint(scenario, read), *read.ran)
+        | {"deepspeed_estimate": estimate_of(scenario, variant), **_host_memory(scenario, variant)},
         cost=_cost(scenario, step, reading.stalled),
         assumed=_assumed(scenario, variant, read),
         jitter=None if replications is None else summary(replications, step),
         measured=tuple(item.row.name for item in scenario.measured),
     )
+
+
+def _exposed(reading: Totals, counterfactual: float) -> dict[str, float]:
+    return {
+        "stalled": reading.stalled,
+        "uncovered": reading.uncovered,
+        "counterfactual": counterfactual,
+        "skew": reading.skew,
+    }
 
 
 def _rank_class(item: ClassTotals) -> dict[str, Any]:
