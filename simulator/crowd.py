@@ -12,7 +12,8 @@ from simulator.clock.batch.lanes import infinitely_fast, lanes_of
 from simulator.clock.batch.plan import Plan, outline, plan_of
 from simulator.clock.cast import Stage
 from simulator.clock.stage import stage
-from simulator.explore import play, traffic_of
+from simulator.explore import play_staged
+from simulator.played import traffic_of
 from simulator.readings.batch_steps import steps
 from simulator.readings.report import Result, states_of, summarise
 from simulator.readings.step import Step
@@ -111,6 +112,6 @@ def _one_by_one(members: Iterable[_Member]) -> dict[int, Result | Exception]:
 
 def _alone(member: _Member) -> Result | Exception:
     try:
-        return play(member.scenario, member.variant, member.ready).result
+        return play_staged(member.scenario, member.variant, member.ready).result
     except Exception as error:  # as above
         return error

@@ -4,38 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from simulator.clock.batch.ranks import replications
 from simulator.clock.cast import Stage
-from simulator.clock.engine import simulate
-from simulator.clock.recurrence import step_time
-from simulator.clock.stage import infinitely_fast_network, stage
+from simulator.clock.stage import stage
 from simulator.clock.timeline import Timeline
 from simulator.errors import InputError
-from simulator.laws.collectives.library import library
+from simulator.played import Played, play, traffic_of
 from simulator.readings.exposure import Exposure, exposure
-from simulator.readings.report import Result, failed, states_of, summarise
+from simulator.readings.report import Result, failed, summarise
 from simulator.readings.spread import Spread, spread
-from simulator.readings.step import step_of
-from simulator.readings.volume import Volume, volume
-from simulator.schedules.program import Program
+from simulator.readings.volume import Volume
 from simulator.schedules.record import record
+from simulator.steady import extended
 from simulator.world.scenario import Scenario, Variant
-from simulator.world.training import ELEMENT_BYTES
 
-__all__ = ["Failure", "Outcome", "attempt", "compare", "play", "report", "run_variant", "traffic_of", "volume_of"]
+__all__ = ["Failure", "Outcome", "attempt", "compare", "play_staged", "report", "run_variant", "volume_of"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One variant: what happened, and what was read off it."""
+    """One variant: what was read off its step, and what happened.
+
+    A long step is read off shorter ones (:mod:`simulator.steady`).  It is simulated when somebody wants to see it.
+    """
 
     variant: Variant
-    timeline: Timeline
-    reading: Exposure
-    """Of the first rank class."""
     result: Result
+    watch: Callable[[], Played]
+    """Simulates the step."""
+
+    @cached_property
+    def _played(self) -> Played:
+        return self.watch()
+
+    @property
+    def timeline(self) -> Timeline:
+        """What happened."""
+        return self._played.timeline
+
+    @property
+    def reading(self) -> Exposure:
+        """Of the first rank class."""
+        return self._played.reading
 
     def readings(self) -> list[Exposure]:
         """Of every rank class."""
@@ -51,7 +64,7 @@ class Failure:
 
 
 def run_variant(scenario: Scenario, variant: Variant) -> Outcome:
-    """Simulate one step of *variant*, and once more on an infinitely fast network.
+    """Simulate one step of *variant*, and once more on an infinitely fast network; of a long one as much as it takes.
 
     Raises
     ------
@@ -61,18 +74,24 @@ def run_variant(scenario: Scenario, variant: Variant) -> Outcome:
         The timeline contradicts a law.
     """
     scenario = scenario.at(variant)
+    read = extended(scenario, variant)
+    if read is None:
+        return play_staged(scenario, variant, stage(scenario, record(scenario, variant)))
+    result = summarise(scenario, variant, read.step, read.traffic, read.ideal_step)
+    return Outcome(variant=variant, result=result, watch=lambda: _simulated(scenario, variant))
+
+
+def _simulated(scenario: Scenario, variant: Variant) -> Played:
     return play(scenario, variant, stage(scenario, record(scenario, variant)))
 
 
-def play(scenario: Scenario, variant: Variant, ready: Stage) -> Outcome:
+def play_staged(scenario: Scenario, variant: Variant, ready: Stage) -> Outcome:
     """Simulate *variant* where it runs, its program already set on the stage, as :func:`run_variant` does."""
-    timeline = simulate(ready)
-    reading = exposure(timeline.classes[0], timeline.step_time)
-    read = step_of(timeline, reading, states_of(scenario, variant))
-    traffic = traffic_of(scenario, ready.classes[0].program)
-    jittered = _jittered(scenario, ready, timeline)
-    result = summarise(scenario, variant, read, traffic, _ideal_step(ready), jittered)
-    return Outcome(variant=variant, timeline=timeline, reading=reading, result=result)
+    played = play(scenario, variant, ready)
+    jittered = _jittered(scenario, ready, played.timeline)
+    read = played.read
+    result = summarise(scenario, variant, read.step, read.traffic, read.ideal_step, jittered)
+    return Outcome(variant=variant, result=result, watch=lambda: played)
 
 
 def _jittered(scenario: Scenario, ready: Stage, even: Timeline) -> Spread | None:
@@ -84,23 +103,9 @@ def _jittered(scenario: Scenario, ready: Stage, even: Timeline) -> Spread | None
     return spread(replications(scenario, scenario.jitter, ready, even))
 
 
-def _ideal_step(ready: Stage) -> float:
-    """Step time on an infinitely fast network: nothing is shared, so one class needs no engine."""
-    if len(ready.classes) == 1:
-        return step_time(ready.classes[0], ready.classes[0].times)
-    return simulate(infinitely_fast_network(ready)).step_time
-
-
 def volume_of(scenario: Scenario, variant: Variant) -> Volume:
     """Return the traffic of one step of *variant* without simulating it."""
     return traffic_of(scenario.at(variant), record(scenario.at(variant), variant))
-
-
-def traffic_of(scenario: Scenario, program: Program) -> Volume:
-    """Return the traffic of *program* where the scenario runs it."""
-    model_bytes = scenario.model.elements * ELEMENT_BYTES[scenario.training.precision]
-    collectives = library(scenario.cluster, scenario.place.library, scenario.place.forced)
-    return volume(program, collectives, scenario.mesh, float(model_bytes))
 
 
 def compare(

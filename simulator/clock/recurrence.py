@@ -13,33 +13,56 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.clock.cast import NO_COMMUNICATOR, RankClass
-from simulator.schedules.program import HostWork, Launch, Synchronize, Wait
+from simulator.clock.timeline import ClassTimeline, Happened, HostWait, Span
+from simulator.schedules.program import Event, HostWork, Synchronize, Wait
 
-__all__ = ["step_time"]
+__all__ = ["replayed", "step_time"]
+
+NOBODY = -1
 
 
 def step_time(cast: RankClass, durations: Sequence[float]) -> float:
     """Time of the step if operation i takes *durations[i]* [s]."""
-    host = 0.0
+    return max((span.end for span in replayed(cast, durations).spans), default=0.0)
+
+
+def replayed(cast: RankClass, durations: Sequence[float]) -> ClassTimeline:
+    """What happens if operation i takes *durations[i]* [s]; nothing is told of what released what."""
+    host, spans, host_waits = 0.0, list[Span](), list[HostWait]()
     finished = [[0.0] for _ in cast.program.streams]
     served: dict[int, float] = {}
-    for instruction in cast.program.instructions:
-        if isinstance(instruction, HostWork):
-            host += instruction.time
-            continue
-        if isinstance(instruction, Synchronize):
-            host = max(host, finished[instruction.event.stream][instruction.event.position])
-            continue
-        stream = finished[instruction.stream]
-        end = max(host, stream[-1])
-        if isinstance(instruction, Wait):
-            end = max(end, finished[instruction.event.stream][instruction.event.position])
-        elif isinstance(instruction, Launch):
-            communicator = cast.communicators[instruction.operation]
+    for item in cast.program.instructions:
+        if isinstance(item, HostWork):
+            host += item.time
+        elif isinstance(item, Synchronize):
+            end = max(host, finished[item.event.stream][item.event.position])
+            host_waits.append(HostWait(host, end, item.event, item.reason))
+            host = end
+        elif isinstance(item, Wait):
+            stream = finished[item.stream]
+            stream.append(max(host, stream[-1], finished[item.event.stream][item.event.position]))
+        else:
+            stream = finished[item.stream]
+            start = reached = max(host, stream[-1])
+            communicator, taken = cast.communicators[item.operation], durations[item.operation]
             if communicator != NO_COMMUNICATOR:
-                end = max(end, served.get(communicator, 0.0))
-            end += durations[instruction.operation]
-            if communicator != NO_COMMUNICATOR:
-                served[communicator] = end
-        stream.append(end)
-    return max(stream[-1] for stream in finished)
+                start = max(start, served.get(communicator, 0.0))
+                served[communicator] = start + taken
+            stream.append(start + taken)
+            spans.append(
+                Span(item, len(spans), host, NOBODY, (), reached, reached, NOBODY, start, start + taken, taken, 0.0)
+            )
+    events = {
+        Event(stream, position): Happened(finished[stream][position], NOBODY, NOBODY, ())
+        for stream, positions in enumerate(cast.program.awaited())
+        for position in positions
+    }
+    return ClassTimeline(
+        name=cast.name,
+        ranks=cast.ranks,
+        program=cast.program,
+        spans=tuple(spans),
+        events=events,
+        host_waits=tuple(host_waits),
+        memory=(),
+    )

@@ -23,6 +23,8 @@ ROOMS = [
     "schedules",
     "clock",
     "readings",
+    "played",
+    "steady",
     "explore",
     "crowd",
     "sweep",
