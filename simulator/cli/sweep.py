@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,14 +54,15 @@ class TablePath(click.Path):
 @click.option("--seed", type=int, default=0, show_default=True, help="Of --sample.")
 @click.option("--store", "place", type=click.Path(path_type=Path, dir_okay=False), required=True,
               help="Results; what is there already is not simulated again.")  # fmt: skip
+@click.option("--retry-failed", "retry", is_flag=True, help="Simulate again what failed.")
 @click.option("--workers", "processes", type=click.IntRange(min=1), help="Processes.  [default: one per core]")
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask cluster instead, like tcp://10.0.0.1:8786.")
 @click.option("--export", type=TablePath(path_type=Path, dir_okay=False), help="Also write a .csv or .parquet table.")
 @picture_of_sweep
 @click.option("--json", "machine", is_flag=True, help="Print one JSON object instead of tables.")
 def sweep(
-    scenario: str, machine: bool, place: Path, processes: int | None, scheduler: str | None, export: Path | None,
-    plot: Path | None, **asked: Any,
+    scenario: str, machine: bool, place: Path, retry: bool, processes: int | None, scheduler: str | None,
+    export: Path | None, plot: Path | None, **asked: Any,
 ) -> None:  # fmt: skip
     """Simulate SCENARIO at many points: every variant, at every combination of the values of --over."""
     from simulator.readings.files import write_atomically
@@ -72,6 +74,8 @@ def sweep(
     if export is not None:
         check_table(export)
     with Store(place) as store:
+        if retry:
+            store.forget_failures(task.key for task in found)
         new = _fill(study, found, store, processes or os.cpu_count() or 1, scheduler)
         if export is not None:
             write_atomically(export, lambda path: write_table(path, found, store))
@@ -122,9 +126,9 @@ def _fill(study: Study, found: Sequence[Task], store: Store, processes: int, sch
     from simulator.sweep import sweep as simulate
 
     rest = missing(found, store)
-    chosen = dask_cluster(scheduler) if scheduler else workers(min(processes, len(rest) or 1))
-    with chosen as (executor, parallel), _progress(len(rest)) as done:
-        simulate(study, rest, store, executor, parallel=parallel, done=done)
+    crew = partial(dask_cluster, scheduler) if scheduler else partial(workers, processes)
+    with _progress(len(rest)) as done:
+        simulate(study, rest, store, crew, done=done)
     return len(rest)
 
 

@@ -3,9 +3,10 @@
 from simulator.readings.rows import as_frame, flat_rows
 from simulator.sweep.axes import Axis, axis, axis_of_table, together
 from simulator.sweep.evaluate import BUG, evaluate
+from simulator.sweep.executors import dask_cluster, workers
 from simulator.sweep.export import as_results, check_table, write_csv, write_parquet, write_table
 from simulator.sweep.points import grid, latin_hypercube
-from simulator.sweep.run import dask_cluster, missing, sweep, workers
+from simulator.sweep.run import missing, sweep
 from simulator.sweep.store import Row, Store
 from simulator.sweep.study import Study, Task, code_version, load_study, tasks
 

@@ -32,6 +32,8 @@ def evaluate(study: Study, tasks: Sequence[Task]) -> list[Row]:
     ------
     InputError
         The code here is not the one that the keys speak of.
+    MemoryError
+        There is not enough for one of them.
     """
     if study.code != code_version():
         raise InputError("a worker runs other code", remedy="install the same version of zerosim for all workers")
@@ -63,6 +65,8 @@ def _row(task: Task, found: Result | Exception) -> Row:
         return replace(row, result=found.as_json())
     if isinstance(found, InputError):
         return replace(row, failure=str(found))
+    if isinstance(found, MemoryError):  # of this machine: as if the worker were lost
+        raise found
     return replace(row, failure=f"{BUG}{type(found).__name__}: {found}")
 
 

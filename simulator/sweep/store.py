@@ -97,6 +97,13 @@ class Store:
         with self._explained(), self._database:
             self._database.executemany(f"INSERT OR IGNORE INTO results ({columns}) VALUES (?,?,?,?,?,?,?)", values)
 
+    def forget_failures(self, keys: Iterable[str]) -> None:
+        """Forget those of *keys* that have no result, so that they are simulated again."""
+        with self._explained(), self._database:
+            self._database.executemany(
+                "DELETE FROM results WHERE key = ? AND failure IS NOT NULL", ((key,) for key in keys)
+            )
+
     def found(self, keys: Iterable[str]) -> Iterator[tuple[Mapping[str, Any] | None, str | None]]:
         """Yield result and failure of each of *keys*, in order.
 

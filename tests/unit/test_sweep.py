@@ -10,7 +10,9 @@ import sys
 import time
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from multiprocessing import get_context
 
@@ -38,7 +40,7 @@ from simulator.sweep import (
     together,
     workers,
 )
-from simulator.sweep.run import Inline
+from simulator.sweep.executors import Inline
 from simulator.world.scenario import load_scenario
 from tests.command import ROOT, zerosim
 from tests.conftest import content
@@ -46,6 +48,7 @@ from tests.stored import stored
 
 VARIANTS = [{"name": "zero3", "zero_stage": 3}, {"name": "zero1", "zero_stage": 1}]
 GUIDE = ROOT / "docs/guides/sweeps.md"
+here = partial(workers, 1)
 ABOUT = {"code": "code", "scenario": "test"}
 
 
@@ -184,7 +187,7 @@ def test_results_of_other_code_are_not_stored(study, tmp_path):
     with Store(tmp_path / "store.sqlite") as store:
         found = tasks(other, [{}], other.variants())
         with pytest.raises(InputError, match="a worker runs other code"):
-            sweep(other, found, store, Inline())
+            sweep(other, found, store, here)
         assert len(missing(found, store)) == 2
 
 
@@ -337,9 +340,8 @@ def test_only_what_is_missing_is_simulated(study, tmp_path):
     some, all_of_them = asked("training.micro_batch=2,4"), asked("training.micro_batch=1..5")
     with Store(tmp_path / "store.sqlite") as store:
         first, second, third = Counting(), Counting(), Counting()
-        sweep(study, some, store, first)
-        sweep(study, all_of_them, store, second)
-        sweep(study, all_of_them, store, third)
+        for asked_for, executor in ((some, first), (all_of_them, second), (all_of_them, third)):
+            sweep(study, asked_for, store, partial(nullcontext, (executor, 1)))
     assert sorted(first.asked) == sorted(task.key for task in some)
     assert sorted(first.asked + second.asked) == sorted(task.key for task in all_of_them)
     assert third.asked == []
@@ -355,8 +357,7 @@ def test_results_are_those_of_a_run(study, path):
 def test_processes_give_the_rows_that_one_gives(study, tmp_path):
     found = tasks(study, grid([axis("training.micro_batch=1..6")]), study.variants())
     with Store(tmp_path / "store.sqlite") as store:
-        with workers(2) as (executor, parallel):
-            sweep(study, found, store, executor, parallel=parallel)
+        sweep(study, found, store, partial(workers, 2))
         stored = list(store.found(task.key for task in found))
     expected = [json.loads(json.dumps(row.result)) for row in evaluate(study, found)]
     assert stored == [(result, None) for result in expected]
@@ -387,7 +388,7 @@ def test_a_bug_of_ours_is_a_row_too_and_the_exit_code_says_so(study, path, monke
 
 
 class Losing(Inline):
-    """Loses its worker after the first chunk."""
+    """Loses its worker after the first chunk, and starts no other."""
 
     def __init__(self):
         self.left = 1
@@ -401,14 +402,14 @@ class Losing(Inline):
         return lost
 
 
-def test_a_lost_worker_loses_no_result_that_arrived(study, tmp_path):
+def test_workers_that_cannot_start_end_it_and_lose_no_result_that_arrived(study, tmp_path):
     found = tasks(study, grid([axis("training.micro_batch=1..4")]), study.variants())
     with Store(tmp_path / "store.sqlite") as store:
-        with pytest.raises(InputError, match=r"a worker was lost.*run the same command again"):
-            sweep(study, found, store, Losing())
+        with pytest.raises(InputError, match=r"no worker can be started: Broken.*run the same command again"):
+            sweep(study, found, store, partial(nullcontext, (Losing(), 1)))
         rest = missing(found, store)
         assert 0 < len(rest) < len(found)
-        sweep(study, found, store, Inline())
+        sweep(study, found, store, here)
         assert missing(found, store) == []
 
 
@@ -427,9 +428,9 @@ def test_a_dask_cluster_gives_the_rows_that_one_process_gives(study, tmp_path):
         distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
         Store(tmp_path / "store.sqlite") as store,
     ):
-        with dask_cluster(cluster.scheduler_address) as (executor, parallel):
+        with dask_cluster(cluster.scheduler_address) as (_, parallel):
             assert parallel == 2
-            sweep(study, found, store, executor, parallel=parallel)
+        sweep(study, found, store, partial(dask_cluster, cluster.scheduler_address))
         stored = list(store.found(task.key for task in found))
     assert stored == [(json.loads(json.dumps(row.result)), None) for row in evaluate(study, found)]
 

@@ -1,13 +1,13 @@
 """What ``zerosim sweep`` draws and exports, from the command line."""
 
 import sys
+from functools import partial
 
 import msgspec
 import pytest
 
 from simulator.errors import InputError
-from simulator.sweep import Store, as_frame, as_results, axis, grid, load_study, sweep, tasks, write_parquet
-from simulator.sweep.run import Inline
+from simulator.sweep import Store, as_frame, as_results, axis, grid, load_study, sweep, tasks, workers, write_parquet
 from tests.command import zerosim
 from tests.conftest import content
 from tests.stored import stored
@@ -100,7 +100,7 @@ def results(path, tmp_path, *texts):
     study = load_study(path)
     found = tasks(study, grid([axis(text) for text in texts]), study.variants())
     store = Store(tmp_path / "r.sqlite")
-    sweep(study, found, store, Inline())
+    sweep(study, found, store, partial(workers, 1))
     return found, store
 
 
