@@ -45,8 +45,14 @@ class Crowd:
 
     def __init__(self) -> None:
         self._recorder = Recorder()
-        self._outlines: dict[int, tuple[Program, object]] = {}
+        self._marks: dict[object, object] = {}
+        self._marked: dict[int, tuple[Program, object]] = {}
         self._plans: dict[object, Plan] = {}
+
+    @property
+    def instructions(self) -> int:
+        """Of all programs that it remembers: each takes about half a kilobyte, a kilobyte with its plan."""
+        return self._recorder.instructions
 
     def run(self, asked: Iterable[tuple[Scenario, Variant]]) -> list[Result | Exception]:
         """Return for each variant the result that :func:`~simulator.explore.run_variant` has, or what it raises."""
@@ -80,11 +86,19 @@ class Crowd:
         if len(member.ready.classes) > 1 or member.ready.changes or member.ready.rivals or member.scenario.jitter:
             return None
         number = id(member.program)  # of one that is kept, so that no other gets it
-        if number not in self._outlines:
-            self._outlines[number] = member.program, outline(member.program)
-        return self._outlines[number][1], member.ready.classes[0].communicators
+        if number not in self._marked:
+            # one mark for all outlines that are equal, as to compare these takes as long as to evaluate a lane
+            mark = self._marks.setdefault(outline(member.program), object())
+            self._marked[number] = member.program, mark
+        return self._marked[number][1], member.ready.classes[0].communicators
 
     def _together(self, key: object, members: Sequence[_Member]) -> dict[int, Result | Exception]:
+        try:
+            return self._side_by_side(key, members)
+        except Exception:  # as above: the engine says whose it is
+            return _one_by_one(members)
+
+    def _side_by_side(self, key: object, members: Sequence[_Member]) -> dict[int, Result | Exception]:
         if key not in self._plans:
             cast = members[0].ready.classes[0]
             self._plans[key] = plan_of(cast.program, cast.communicators)

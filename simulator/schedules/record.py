@@ -54,6 +54,8 @@ class Recorder:
 
     def __init__(self) -> None:
         self._known: dict[object, list[tuple[object, Program]]] = defaultdict(list)
+        self.instructions = 0
+        """Of all programs that it knows."""
 
     def record(self, scenario: Scenario, variant: Variant) -> Program:
         """Return what :func:`record` does."""
@@ -64,6 +66,7 @@ class Recorder:
                 return program
         program = record(scenario, variant)
         known.append((sources, program))
+        self.instructions += len(program.instructions)
         return program
 
 

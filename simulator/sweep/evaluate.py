@@ -19,10 +19,13 @@ from simulator.sweep.store import Row
 from simulator.sweep.study import Study, Task, code_version
 from simulator.world.scenario import Scenario, Variant, resolve_scenario
 
-__all__ = ["BUG", "become_worker", "evaluate"]
+__all__ = ["BUG", "MOST", "become_worker", "evaluate"]
 
 BUG: Final = "this is a bug of zerosim, please report it: "
 """How failures begin that are not the user's."""
+
+
+MOST: Final = 1_000_000  # definition: instructions of programs that a process remembers; some hundred megabytes
 
 
 def evaluate(study: Study, tasks: Sequence[Task]) -> list[Row]:
@@ -38,7 +41,10 @@ def evaluate(study: Study, tasks: Sequence[Task]) -> list[Row]:
     if study.code != code_version():
         raise InputError("a worker runs other code", remedy="install the same version of zerosim for all workers")
     resolved = [_resolved(study, task) for task in tasks]
-    results = iter(_crowd().run(item for item in resolved if not isinstance(item, Exception)))
+    crowd = _crowd()
+    results = iter(crowd.run(item for item in resolved if not isinstance(item, Exception)))
+    if crowd.instructions > MOST:
+        _crowd.cache_clear()
     return [
         _row(task, item if isinstance(item, Exception) else next(results))
         for task, item in zip(tasks, resolved, strict=True)

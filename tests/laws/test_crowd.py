@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.crowd import Crowd
-from simulator.errors import InputError
+from simulator.crowd import FEWEST, Crowd
+from simulator.errors import BrokenLawError, InputError
 from simulator.explore import run_variant
 from simulator.readings.report import Result
 from simulator.schedules.record import Recorder, record
@@ -89,11 +89,28 @@ def scenarios_of(seed, scenario, sections, llama):
     return made
 
 
+class Strict(Crowd):
+    """Lets the engine hide nothing that is wrong with a batch."""
+
+    _together = Crowd._side_by_side
+
+
 def check(seed, scenario, sections, llama):
     asked = scenarios_of(seed, scenario, sections, llama)
-    found = Crowd().run((each, each.variants[0]) for each in asked)
+    found = Strict().run((each, each.variants[0]) for each in asked)
     for result, each in zip(found, asked, strict=True):
         is_the_same(result, alone(each))
+
+
+def no_batch(*_):
+    raise BrokenLawError("one lane spoils all")
+
+
+def test_what_is_wrong_with_a_batch_is_left_to_the_engine(scenario, monkeypatch):
+    asked = [scenario(training={"micro_batch": number}) for number in range(1, 2 + FEWEST)]
+    monkeypatch.setattr("simulator.crowd.steps", no_batch)
+    found = Crowd().run((each, each.variants[0]) for each in asked)
+    assert found == [alone(each) for each in asked]
 
 
 @settings(max_examples=40)

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from simulator.errors import BrokenLawError, InputError
 from simulator.explore import run_variant
+from simulator.schedules.record import record
 from simulator.sweep import (
     BUG,
     Row,
@@ -352,6 +353,24 @@ def test_results_are_those_of_a_run(study, path):
     scenario = load_scenario(path, ["training.micro_batch=3"])
     alone = [run_variant(scenario, variant).result.as_json() for variant in scenario.variants]
     assert [row.result for row in evaluate(study, found)] == alone
+
+
+def test_a_process_remembers_no_more_programs_than_fit(study, monkeypatch):
+    recorded = []
+
+    def counted(*asked):
+        recorded.append(record(*asked))
+        return recorded[-1]
+
+    monkeypatch.setattr("simulator.schedules.record.record", counted)
+    found = tasks(study, grid([axis("training.micro_batch=101..103")]), ["zero3"])
+    evaluate(study, found)
+    evaluate(study, found)
+    assert len(recorded) == 3
+    monkeypatch.setattr(sys.modules["simulator.sweep.evaluate"], "MOST", 1)  # the package has a function of that name
+    evaluate(study, found)
+    evaluate(study, found)
+    assert len(recorded) == 6
 
 
 def test_processes_give_the_rows_that_one_gives(study, tmp_path):
