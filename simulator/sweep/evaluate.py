@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import threading
@@ -18,6 +19,7 @@ from simulator.readings.report import Result
 from simulator.sweep.store import Row
 from simulator.sweep.study import Study, Task, code_version
 from simulator.world.scenario import Scenario, Variant, resolve_scenario
+from simulator.world.topology.asked import Place
 
 __all__ = ["BUG", "MOST", "become_worker", "evaluate"]
 
@@ -40,7 +42,8 @@ def evaluate(study: Study, tasks: Sequence[Task]) -> list[Row]:
     """
     if study.code != code_version():
         raise InputError("a worker runs other code", remedy="install the same version of zerosim for all workers")
-    resolved = [_resolved(study, task) for task in tasks]
+    places: dict[str, Place] = {}
+    resolved = [_resolved(study, task, places) for task in tasks]
     crowd = _crowd()
     results = iter(crowd.run(item for item in resolved if not isinstance(item, Exception)))
     if crowd.instructions > MOST:
@@ -57,10 +60,14 @@ def _crowd() -> Crowd:
     return Crowd()
 
 
-def _resolved(study: Study, task: Task) -> tuple[Scenario, Variant] | Exception:
+def _resolved(study: Study, task: Task, places: dict[str, Place]) -> tuple[Scenario, Variant] | Exception:
+    """Resolve *task*; of equal *places* there is one only, so that what is known of its cluster serves all."""
     try:
-        scenario = resolve_scenario(study.at(task.point, task.variant), study.file)
-        return scenario, scenario.variant(task.variant)
+        raw = study.at(task.point, task.variant)
+        scenario = resolve_scenario(raw, study.file)
+        variant = scenario.variant(task.variant)
+        where = json.dumps([raw["topology"], raw.get("compute"), raw["variants"]], default=str)
+        return scenario, replace(variant, place=places.setdefault(where, variant.place))
     except Exception as error:  # whatever is wrong with one point, thousands of others must not go with it
         return error
 

@@ -13,7 +13,7 @@ import types
 import typing
 from collections.abc import Hashable, Iterator, Mapping
 from copy import deepcopy
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -41,6 +41,7 @@ class Section(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Base of every section of a file: unknown keys are errors."""
 
 
+@cache
 def data_directory(name: str) -> Path:
     """Return the folder *name* (``topologies`` or ``scenarios``) that ships with the package.
 
