@@ -51,7 +51,7 @@ class Crowd:
 
     @property
     def instructions(self) -> int:
-        """Of all programs that it remembers: each takes about half a kilobyte, a kilobyte with its plan."""
+        """Of all programs that it remembers: each takes about 300 B, and as much for a plan."""
         return self._recorder.instructions
 
     def run(self, asked: Iterable[tuple[Scenario, Variant]]) -> list[Result | Exception]:
@@ -83,14 +83,17 @@ class Crowd:
 
     def _group(self, member: _Member) -> object:
         """What it must have in common with others to run beside them; None if it needs the engine."""
-        if len(member.ready.classes) > 1 or member.ready.changes or member.ready.rivals or member.scenario.jitter:
+        ready = member.ready
+        if len(ready.classes) > 1 or ready.changes or ready.rivals or member.scenario.jitter:
+            return None
+        if ready.classes[0].program is not member.program:  # all ranks are uneven, each point in its own way
             return None
         number = id(member.program)  # of one that is kept, so that no other gets it
         if number not in self._marked:
             # one mark for all outlines that are equal, as to compare these takes as long as to evaluate a lane
             mark = self._marks.setdefault(outline(member.program), object())
             self._marked[number] = member.program, mark
-        return self._marked[number][1], member.ready.classes[0].communicators
+        return self._marked[number][1], ready.classes[0].communicators
 
     def _together(self, key: object, members: Sequence[_Member]) -> dict[int, Result | Exception]:
         try:

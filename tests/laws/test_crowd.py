@@ -113,6 +113,15 @@ def test_what_is_wrong_with_a_batch_is_left_to_the_engine(scenario, monkeypatch)
     assert found == [alone(each) for each in asked]
 
 
+def test_ranks_that_all_have_uneven_micro_batches(scenario):
+    """The program that runs has other operations for each of them, so it is not the one that was recorded."""
+    paces = [1.0], [2.0], [1.0, 2.0], [1.0, 3.0], [2.0, 1.0], [1.0, 2.0, 3.0], [1.0, 2.0, 2.0], [2.0, 2.0, 1.0]
+    training = {"micro_batch": 1, "gradient_accumulation": 3}
+    asked = [scenario(training=training, uneven=[{"hosts": 2, "micro_batches": pace}]) for pace in paces]
+    for result, each in zip(Strict().run((each, each.variants[0]) for each in asked), asked, strict=True):
+        is_the_same(result, alone(each))
+
+
 @settings(max_examples=40)
 @given(strategies.scenarios(), SEEDS)
 def test_textbook_schedules_beside_each_other(scenario, sections, seed):
