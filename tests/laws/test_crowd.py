@@ -70,6 +70,9 @@ def agrees(found, expected, step, key=""):
     if isinstance(expected, dict):
         for name in {**found, **expected}:
             agrees(found.get(name, 0.0), expected.get(name, 0.0), step, name)
+    elif isinstance(expected, tuple):
+        for some, other in zip(found, expected, strict=True):
+            agrees(some, other, step, key)
     elif isinstance(expected, float):
         # a share of a communication that may be a tiny part of the step
         assert found == pytest.approx(expected, rel=1e-9, abs=1e-6 if key == "hidden" else 1e-9 * step), key
