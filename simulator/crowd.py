@@ -12,7 +12,7 @@ from simulator.clock.batch.lanes import infinitely_fast, lanes_of
 from simulator.clock.batch.plan import Plan, outline, plan_of
 from simulator.clock.cast import Stage
 from simulator.clock.stage import stage
-from simulator.explore import play_staged
+from simulator.explore import play_staged, run_variant
 from simulator.played import traffic_of
 from simulator.readings.batch_steps import steps
 from simulator.readings.report import Result, states_of, summarise
@@ -26,6 +26,9 @@ __all__ = ["Crowd"]
 
 FEWEST: Final = 4
 """Lanes for which it pays to plan a program."""
+
+LONG: Final = 64
+"""Micro-batches from which on it pays to read a step off shorter ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,9 @@ class Crowd:
         groups: dict[object, list[_Member]] = defaultdict(list)
         for number, (scenario, variant) in enumerate(asked):
             try:
+                if scenario.training.gradient_accumulation >= LONG:
+                    found[number] = run_variant(scenario, variant).result
+                    continue
                 member = self._member(number, scenario.at(variant), variant)
             except Exception as error:  # what is wrong with one must not spoil the others
                 found[number] = error
