@@ -8,7 +8,6 @@ from typing import NamedTuple
 from simulator.clock.cast import Stage
 from simulator.clock.engine import simulate
 from simulator.clock.recurrence import step_time
-from simulator.clock.stage import infinitely_fast_network
 from simulator.clock.timeline import Timeline
 from simulator.laws.collectives.library import library
 from simulator.readings.exposure import Exposure, exposure
@@ -48,7 +47,7 @@ def play(scenario: Scenario, variant: Variant, ready: Stage) -> Played:
     read = Read(
         step=step_of(timeline, reading, states_of(scenario, variant)),
         traffic=traffic_of(scenario, ready.classes[0].program),
-        ideal_step=_ideal_step(ready),
+        ideal_step=step_time(ready.classes),
     )
     return Played(timeline=timeline, reading=reading, read=read)
 
@@ -58,10 +57,3 @@ def traffic_of(scenario: Scenario, program: Program) -> Volume:
     model_bytes = scenario.model.elements * ELEMENT_BYTES[scenario.training.precision]
     collectives = library(scenario.cluster, scenario.place.library, scenario.place.forced)
     return volume(program, collectives, scenario.mesh, float(model_bytes))
-
-
-def _ideal_step(ready: Stage) -> float:
-    """Step time on an infinitely fast network: nothing is shared, so one class needs no engine."""
-    if len(ready.classes) == 1:
-        return step_time(ready.classes[0], ready.classes[0].times)
-    return simulate(infinitely_fast_network(ready)).step_time

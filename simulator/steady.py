@@ -15,11 +15,10 @@ from math import lcm
 from typing import Any, Final
 
 from simulator.clock.cast import Stage
-from simulator.clock.engine import simulate
 from simulator.clock.periodic import repeats, window
 from simulator.clock.recurrence import replayed
-from simulator.clock.stage import infinitely_fast_network, stage
-from simulator.clock.timeline import ClassTimeline, Timeline
+from simulator.clock.stage import stage
+from simulator.clock.timeline import Timeline
 from simulator.played import Read, play
 from simulator.schedules.record import record
 from simulator.world.scenario import Scenario, Variant
@@ -76,19 +75,12 @@ def _of(scenario: Scenario, micro_batches: int) -> Scenario:
 
 
 def _is_periodic(stages: Sequence[Stage], longest: Timeline) -> bool:
-    ideal = _ideal(stages[-1])
+    ideal = replayed(stages[-1].classes)
     for shorter, longer, *timelines in zip(stages[-2].classes, stages[-1].classes, longest.classes, ideal, strict=True):
         found = window(shorter.program, longer.program)
         if found is None or not all(repeats(timeline, found) for timeline in timelines):
             return False
     return True
-
-
-def _ideal(ready: Stage) -> Sequence[ClassTimeline]:
-    """What happens on an infinitely fast network."""
-    if len(ready.classes) == 1:
-        return [replayed(ready.classes[0], ready.classes[0].times)]
-    return simulate(infinitely_fast_network(ready)).classes
 
 
 def _extended(reads: Sequence[Read], more: int) -> Read:

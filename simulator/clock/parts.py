@@ -28,6 +28,9 @@ __all__ = ["Division", "Own", "Part", "divided", "division", "owns"]
 
 Numbers = npt.NDArray[np.intp]
 
+MANY = 16
+"""Codes per rank that are worth counting."""
+
 
 class Own(NamedTuple):
     """What sets a rank apart by itself."""
@@ -90,9 +93,9 @@ def _apart(scenario: Scenario) -> tuple[Numbers, list[Own]]:
         *(_are_uneven(item, cluster) for item in scenario.uneven),
         *(_are_hit(faults[number], cluster) for number in single),
     ]
-    distinct, numbers = np.unique(np.stack(keys), axis=1, return_inverse=True)
-    found = [_own(column, scenario.uneven, single) for column in distinct.T.tolist()]
-    return numbers.reshape(-1), found
+    numbers = _numbered(keys)
+    _, firsts = np.unique(numbers, return_index=True)
+    return numbers, [_own([int(key[first]) for key in keys], scenario.uneven, single) for first in firsts]
 
 
 def _own(key: Sequence[int], uneven: Sequence[Uneven], single: Sequence[int]) -> Own:
@@ -155,18 +158,29 @@ def divided(own: Numbers, groups: Iterable[Group]) -> tuple[tuple[Part, ...], Nu
 
 
 def _numbered(keys: Sequence[Numbers]) -> Numbers:
-    """Number ranks by their *keys*: the same number for the same keys."""
-    _, numbers = np.unique(np.stack(keys), axis=1, return_inverse=True)
-    return numbers.reshape(-1)
+    """Number ranks by their *keys*, small whole numbers: the same number for the same keys."""
+    codes = keys[0]
+    for key in keys[1:]:
+        codes = _renumbered(codes) * (int(key.max()) + 1) + key
+    return _renumbered(codes)
+
+
+def _renumbered(codes: Numbers) -> Numbers:
+    """Number *codes* from 0 without gaps, in their order; sorting them would take ten times as long."""
+    if codes.max() >= MANY * codes.size:
+        return np.unique(codes, return_inverse=True)[1].reshape(codes.shape)
+    numbers: Numbers = np.cumsum(np.bincount(codes.reshape(-1)) > 0) - 1
+    return numbers[codes]
 
 
 def _kinds(colours: Numbers, group: Group) -> Numbers:
     """Number for each rank the kind of its group: groups that join as many ranks of each colour are of one kind."""
-    ranks = np.arange(len(colours)).reshape(-1, group.size, group.stride).swapaxes(1, 2).reshape(-1, group.size)
-    _, kinds = np.unique(np.sort(colours[ranks], axis=1), axis=0, return_inverse=True)
-    found = np.empty_like(colours)
-    found[ranks] = kinds.reshape(-1, 1)
-    return found
+    joined = colours.reshape(-1, group.size, group.stride)
+    kinds = np.zeros((len(joined), group.stride), dtype=np.intp)
+    for colour in range(int(colours.max())):  # the last colour's number follows
+        counts = np.count_nonzero(joined == colour, axis=1)
+        kinds = _renumbered(kinds * (group.size + 1) + counts)
+    return np.broadcast_to(kinds[:, np.newaxis], joined.shape).reshape(-1)
 
 
 def _parts(own: Numbers, colours: Numbers, kinds: Mapping[str, Numbers]) -> tuple[tuple[Part, ...], Numbers]:

@@ -19,6 +19,7 @@ from tests.benchmark.timing import fastest
 
 ROOT = Path(__file__).parents[2]
 MAIN = ROOT / "scenarios" / "llama-2-13b-two-hosts.yaml"
+FRAMEWORKS = ROOT / "scenarios" / "llama-2-7b-frameworks.yaml"
 
 
 def python(*arguments):
@@ -72,6 +73,24 @@ def test_131072_gpus_take_the_time_and_memory_of_16(name):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] <= 1.5 * peaks[0]
+
+
+@pytest.mark.parametrize("name", ["zero3 textbook", "zero3 deepspeed", "fsdp2", "hsdp"])
+@pytest.mark.parametrize("hosts", [2048, 16_384])
+def test_one_slow_host_among_thousands_takes_three_times_a_uniform_cluster(name, hosts):
+    sizes = ["training.gradient_accumulation=1", f"topology.hosts={hosts}"]
+    even, uneven = (
+        load_scenario(FRAMEWORKS, [*sizes, f"uneven={entries}"]) for entries in ("[]", "[{host: 7, slowdown: 1.1}]")
+    )
+    alone, beside = (lambda asked=asked: compare(asked, [asked.variant(name)]) for asked in (even, uneven))
+    assert fastest(beside) <= 3 * fastest(alone)
+
+
+@pytest.mark.parametrize("name", ["zero1 deepspeed", "zero3 textbook", "zero3 deepspeed", "fsdp1", "fsdp2", "hsdp"])
+def test_256_micro_batches_take_four_times_four(name):
+    short, long = (load_scenario(FRAMEWORKS, [f"training.gradient_accumulation={count}"]) for count in (4, 256))
+    few, many = (lambda asked=asked: compare(asked, [asked.variant(name)]) for asked in (short, long))
+    assert fastest(many, 3) <= 4 * fastest(few, 3)
 
 
 def test_recording_costs_at_most_as_much_as_replaying():

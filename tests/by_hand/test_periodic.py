@@ -18,8 +18,8 @@ def played(scenario):
     """What happens in a program, on the engine's terms."""
 
     def play(tape):
-        (cast,) = stage(scenario(), tape.program()).classes
-        return replayed(cast, cast.times)
+        (played,) = replayed(stage(scenario(), tape.program()).classes)
+        return played
 
     return play
 

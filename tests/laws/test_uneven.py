@@ -8,10 +8,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from simulator.clock.parts import divided
+from simulator.clock.stage import stage
 from simulator.errors import InputError
 from simulator.explore import run_variant
+from simulator.schedules.record import record
 from simulator.world.mesh import Mesh
-from tests.laws import strategies, test_frameworks
+from tests.laws import checks, strategies, test_frameworks
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +106,8 @@ def is_the_same_step(scenario, sections, entries):
         run = {**sections.get("run", {}), "ranks": how}
         asked = scenario(**{**sections, "uneven": entries, "run": run})
         found.append(run_variant(asked, asked.variants[0]))
+        ready = stage(asked, record(asked, asked.variants[0]))
+        checks.recurrence_is_the_engine_on_an_infinitely_fast_network(ready)
     classes, ranks = found
     assert classes.result.step_time == pytest.approx(ranks.result.step_time, rel=1e-9)
     assert sum(item.ranks for item in classes.timeline.classes) == len(ranks.timeline.classes)
