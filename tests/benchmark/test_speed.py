@@ -65,14 +65,14 @@ def test_131072_gpus_take_the_time_and_memory_of_16(name):
     def work(asked):
         return lambda: compare(asked, [asked.variant(name)])
 
-    assert fastest(work(many)) <= 1.5 * fastest(work(few))
+    assert fastest(work(many), 10) <= 1.2 * fastest(work(few), 10)
     peaks = []
     for asked in (few, many):
         tracemalloc.start()
         work(asked)()
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] <= 1.5 * peaks[0]
+    assert peaks[1] <= 1.2 * peaks[0]
 
 
 @pytest.mark.parametrize("name", ["zero3 textbook", "zero3 deepspeed", "fsdp2", "hsdp"])
