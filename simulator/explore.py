@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from simulator.clock.batch.ranks import replications
 from simulator.clock.cast import Stage
@@ -13,6 +13,7 @@ from simulator.clock.stage import stage
 from simulator.clock.timeline import Timeline
 from simulator.errors import InputError
 from simulator.played import Played, play, traffic_of
+from simulator.readings.critical import CriticalPath, critical_path, exposed_by_layer, exposed_by_link
 from simulator.readings.exposure import Exposure, exposure
 from simulator.readings.report import Result, failed, summarise
 from simulator.readings.spread import Spread, spread
@@ -22,6 +23,10 @@ from simulator.steady import extended
 from simulator.world.scenario import Scenario, Variant
 
 __all__ = ["Failure", "Outcome", "attempt", "compare", "play_staged", "report", "run_variant", "volume_of"]
+
+
+DETAILS: Final = ("critical_path", "exposed_by_layer", "exposed_by_link")
+"""Keys that only single operations can tell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +58,15 @@ class Outcome:
     def readings(self) -> list[Exposure]:
         """Of every rank class."""
         return [self.reading, *(exposure(item, self.timeline.step_time) for item in self.timeline.classes[1:])]
+
+    def path(self) -> CriticalPath:
+        """Return the critical path of the step."""
+        return critical_path(self.timeline.classes, self._played.ready, self.timeline.step_time)
+
+    def details(self) -> dict[str, Any]:
+        """Return what only single operations can tell, by :data:`DETAILS`."""
+        by_link = exposed_by_link(self.reading, self.timeline.classes[0], self._played.ready)
+        return dict(zip(DETAILS, (self.path().as_json(), exposed_by_layer(self.reading), by_link), strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,16 +156,24 @@ def attempt(
     return tuple(attempts)
 
 
-def report(scenario: Scenario, outcomes: Iterable[Outcome | Failure], version: str) -> dict[str, Any]:
-    """Return what ``--json`` prints; a variant that cannot run is a result with a reason."""
+def report(
+    scenario: Scenario, outcomes: Iterable[Outcome | Failure], version: str, *, detail: bool = False
+) -> dict[str, Any]:
+    """Return what ``--json`` prints; a variant that cannot run is a result with a reason.
+
+    Parameters
+    ----------
+    detail
+        Add what only single operations can tell; long steps are simulated for it.
+    """
     return {
         "scenario": dict(scenario.raw),
         "version": version,
-        "results": [_result(scenario, item) for item in outcomes],
+        "results": [_result(scenario, item, detail=detail) for item in outcomes],
     }
 
 
-def _result(scenario: Scenario, item: Outcome | Failure) -> dict[str, Any]:
+def _result(scenario: Scenario, item: Outcome | Failure, *, detail: bool) -> dict[str, Any]:
     if isinstance(item, Outcome):
-        return item.result.as_json()
-    return failed(scenario.at(item.variant), item.variant, str(item.error))
+        return item.result.as_json() | (item.details() if detail else {})
+    return failed(scenario.at(item.variant), item.variant, str(item.error)) | (dict.fromkeys(DETAILS) if detail else {})

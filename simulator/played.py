@@ -34,6 +34,7 @@ class Read(NamedTuple):
 class Played:
     """What happened, and what was read off it."""
 
+    ready: Stage
     timeline: Timeline
     reading: Exposure
     """Of the first rank class."""
@@ -49,7 +50,7 @@ def play(scenario: Scenario, variant: Variant, ready: Stage) -> Played:
         traffic=traffic_of(scenario, ready.classes[0].program),
         ideal_step=step_time(ready.classes),
     )
-    return Played(timeline=timeline, reading=reading, read=read)
+    return Played(ready=ready, timeline=timeline, reading=reading, read=read)
 
 
 def traffic_of(scenario: Scenario, program: Program) -> Volume:

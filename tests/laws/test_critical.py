@@ -1,0 +1,73 @@
+"""What holds for the critical path of every step, whatever the schedule."""
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given, settings
+
+from simulator.clock.engine import simulate
+from simulator.clock.stage import stage
+from simulator.explore import run_variant
+from simulator.readings.critical import critical_path, exposed_by_layer, exposed_by_link
+from simulator.readings.exposure import exposure
+from simulator.schedules.record import record
+from tests.laws import strategies
+from tests.laws.test_frameworks import asked, llama  # noqa: F401
+from tests.laws.test_frameworks import scenarios as frameworks
+
+MANY = settings(max_examples=250)
+
+
+def is_contiguous(path, step):
+    """The pieces lie side by side from the start to the end of the step, and sum to it exactly."""
+    bounds = [0.0, *(bound for piece in path.pieces for bound in (piece.start, piece.end)), step]
+    assert all(left == right for left, right in zip(bounds[0::2], bounds[1::2], strict=True))
+    assert all(piece.start < piece.end for piece in path.pieces)
+    for key in ("kind", "operation", "phase"):
+        if step:
+            assert math.isclose(sum(path.total(key).values()), step, rel_tol=1e-12)
+    assert math.isclose(sum(row["time"] for row in path.rows()), step, rel_tol=1e-12)
+
+
+def was_there(path, timeline):
+    """Whatever runs on the path did so at that time; between host and path there is nothing but launches."""
+    for item in path.stretches:
+        span = timeline.classes[item.rank_class].spans[item.span]
+        if item.doing == "run":
+            assert (item.start, item.end) == (span.start, span.end)
+        elif item.doing == "work":
+            assert item.end <= span.issued_at
+            assert not any(
+                wait.start < wait.end and wait.start < item.end and item.start < wait.end
+                for wait in timeline.classes[item.rank_class].host_waits
+            )
+
+
+def stalls_by_layer_and_link(outcome):
+    """Both divide all of what is stalled."""
+    stalled, step = outcome.reading.stalled, outcome.timeline.step_time
+    played = outcome.timeline.classes[0]
+    for charges in (exposed_by_layer(outcome.reading), exposed_by_link(outcome.reading, played, outcome.ready)):
+        assert math.isclose(sum(charges.values()), stalled, rel_tol=1e-9, abs_tol=1e-12 * step)
+
+
+def keeps_the_laws(asked):
+    outcome = run_variant(asked, asked.variants[0])
+    path = outcome.path()
+    is_contiguous(path, outcome.timeline.step_time)
+    was_there(path, outcome.timeline)
+    stalls_by_layer_and_link(outcome)
+    assert "skew" not in path.total("kind")
+
+
+@MANY
+@given(strategies.scenarios())
+def test_the_path_of_a_textbook_step_is_the_step(scenario, sections):
+    keeps_the_laws(scenario(**sections))
+
+
+@MANY
+@given(frameworks())
+def test_the_path_of_a_frameworks_step_is_the_step(scenario, llama, sections):  # noqa: F811
+    keeps_the_laws(asked(scenario, llama, sections))
