@@ -34,10 +34,11 @@ as_json = click.option("--json", "machine", is_flag=True, help="Print one JSON o
 @click.command()
 @scenario_options
 @as_json
+@click.option("--detail", is_flag=True, help="Also print the critical path, and what is exposed by layer and link.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Write report.json, figures and traces.")
 def run(
     scenario: str, overrides: tuple[str, ...], topology: str | None, names: tuple[str, ...], machine: bool,
-    out: Path | None,
+    detail: bool, out: Path | None,
 ) -> None:  # fmt: skip
     """Simulate the variants of SCENARIO and compare them."""
     from simulator.explore import Outcome, attempt, report
@@ -53,6 +54,10 @@ def run(
         print_json(content)
         return
     _print_comparison(asked, variants, content["results"])
+    if detail:
+        from simulator.readings.detail import details
+
+        print_tables(*details(content["results"]))
     if out is not None:
         print_tables(f"written to {out}/")
 
@@ -88,9 +93,10 @@ def _write_all(out: Path, asked: Scenario, outcomes: Sequence[Outcome], content:
             name = outcome.variant.name
             stem = re.sub(r"[^A-Za-z0-9_.+-]+", "-", name)
             title = _finding(outcome)
-            figure = timeline_figure(outcome.timeline.classes[0], outcome.reading, title)
+            path = outcome.path()
+            figure = timeline_figure(outcome.timeline.classes[0], outcome.reading, title, path=path)
             write_atomically(out / f"timeline-{stem}.png", figure.savefig)
-            write_json(out / f"trace-{stem}.json", chrome_trace(outcome.timeline, outcome.readings(), name))
+            write_json(out / f"trace-{stem}.json", chrome_trace(outcome.timeline, outcome.readings(), name, path))
             done()
     figure = exposed_figure(content["results"], _exposed_title(asked))
     write_atomically(out / "exposed.png", figure.savefig)
@@ -239,7 +245,7 @@ def trace(
 
     asked = load(scenario, overrides, topology)
     outcome = run_variant(asked, chosen(asked, names)[0])
-    write_json(output, chrome_trace(outcome.timeline, outcome.readings(), outcome.variant.name))
+    write_json(output, chrome_trace(outcome.timeline, outcome.readings(), outcome.variant.name, outcome.path()))
     print_tables(f"{outcome.variant.name}: written to {output}")
 
 
@@ -263,7 +269,7 @@ def plot(
         figure = topology_figure(asked.cluster)
     elif kind == "timeline":
         outcome = run_variant(asked, variants[0])
-        figure = timeline_figure(outcome.timeline.classes[0], outcome.reading, _finding(outcome))
+        figure = timeline_figure(outcome.timeline.classes[0], outcome.reading, _finding(outcome), path=outcome.path())
     elif kind == "memory":
         figure = _memory_figure(asked, run_variant(asked, variants[0]))
     else:

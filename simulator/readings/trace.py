@@ -1,7 +1,8 @@
 """A timeline in the Chrome trace-event format, which ui.perfetto.dev and chrome://tracing open.
 
 One process per rank class, one thread per stream; below ``compute`` a lane with the pieces of time in which it waited,
-each named after its cause; a counter of the memory that the step takes and gives back.
+each named after its cause, and in the first process the critical path, whatever class it runs through; a counter of the
+memory that the step takes and gives back.
 
 The format counts in microseconds, and viewers reject slices of a lane that overlap.  Instants are therefore rounded to
 1/1024 us, on which sums and differences of floats are exact: ``ts + dur`` of a slice *is* the ``ts`` of one that
@@ -20,6 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from simulator.clock.timeline import ClassTimeline, HostWait, Span, Timeline
 from simulator.laws.kernels import Kernel
 from simulator.laws.offload import Transfer
+from simulator.readings.critical import CriticalPath, Piece
 from simulator.readings.exposure import Exposure, Stall
 from simulator.schedules.program import Operation
 
@@ -34,7 +36,9 @@ LANES = 100
 """Most threads of a process; thread numbers are unique in the whole trace."""
 
 
-def chrome_trace(timeline: Timeline, exposures: Sequence[Exposure], title: str) -> dict[str, object]:
+def chrome_trace(
+    timeline: Timeline, exposures: Sequence[Exposure], title: str, path: CriticalPath
+) -> dict[str, object]:
     """Timeline as a JSON object in the Chrome trace-event format.
 
     Parameters
@@ -43,21 +47,24 @@ def chrome_trace(timeline: Timeline, exposures: Sequence[Exposure], title: str) 
         One for each rank class, in the order of ``timeline.classes``.
     title
         What was simulated; stands in ``otherData``.
+    path
+        Of the step.
     """
     events: list[TraceEvent] = []
     for pid, (played, reading) in enumerate(zip(timeline.classes, exposures, strict=True), start=1):
-        events += _process(pid, played, reading)
+        events += _process(pid, played, reading, path.pieces if pid == 1 else ())
     other = {"title": title, "simulator": "zerosim", "step_time [s]": float(timeline.step_time)}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}
 
 
-def _process(pid: int, played: ClassTimeline, reading: Exposure) -> Iterator[TraceEvent]:
-    """Yield everything of one rank class."""
+def _process(pid: int, played: ClassTimeline, reading: Exposure, path: Sequence[Piece]) -> Iterator[TraceEvent]:
+    """Yield everything of one rank class, and the path that stands beside it."""
     ranks = "" if played.ranks == 1 else f" ({played.ranks} ranks alike)"
     yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": f"{played.name}{ranks}"}}
     yield {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}}
     compute, *others = ((name, _stream(played, name)) for name in played.program.streams)
-    lanes: list[tuple[str, Iterable[TraceEvent]]] = [compute, ("stalls", _stalls(reading.stalls)), *others]
+    lanes: list[tuple[str, Iterable[TraceEvent]]] = [compute, ("stalls", _stalls(reading.stalls))]
+    lanes += [("critical path", _path(path)), *others] if path else others
     if played.host_waits:
         lanes.append(("host", _host(played.host_waits)))
     for number, (name, slices) in enumerate(lanes):
@@ -108,6 +115,15 @@ def _stalls(stalls: Iterable[Stall]) -> Iterator[TraceEvent]:
         named = {"cause": stall.cause, "collective": stall.collective, "label": stall.label}
         arguments = {key: value for key, value in named.items() if value}
         yield {**_slice(stall.cause, "stall", stall.start, stall.end), "args": arguments}
+
+
+def _path(pieces: Iterable[Piece]) -> Iterator[TraceEvent]:
+    for piece in pieces:
+        named = {"kind": piece.kind, "link": piece.link, "after": piece.after, "phase": piece.phase}
+        arguments: dict[str, object] = {key: value for key, value in named.items() if value}
+        arguments |= {"micro_batch": piece.micro_batch, "rank_class": piece.rank_class}
+        name = f"{piece.kind}: {piece.operation} {piece.label}".strip()
+        yield {**_slice(name, piece.kind, piece.start, piece.end), "args": arguments}
 
 
 def _host(waits: Iterable[HostWait]) -> Iterator[TraceEvent]:

@@ -1,17 +1,11 @@
 """What holds for the critical path of every step, whatever the schedule."""
 
-import itertools
 import math
 
-import pytest
 from hypothesis import given, settings
 
-from simulator.clock.engine import simulate
-from simulator.clock.stage import stage
 from simulator.explore import run_variant
-from simulator.readings.critical import critical_path, exposed_by_layer, exposed_by_link
-from simulator.readings.exposure import exposure
-from simulator.schedules.record import record
+from simulator.readings.critical import exposed_by_layer, exposed_by_link
 from tests.laws import strategies
 from tests.laws.test_frameworks import asked, llama  # noqa: F401
 from tests.laws.test_frameworks import scenarios as frameworks

@@ -79,7 +79,8 @@ def test_copies_are_issued_counted_and_traced(scenario):
     assert moved == {"to_host": pytest.approx(4 * 0.5e9), "to_device": pytest.approx(2 * 0.5e9)}
     assert sum(row["bytes"] for row in rows) == pytest.approx(sum(moved.values()))
     outcome = compare(found, [there])[0]
-    traced = [event for event in chrome_trace(outcome.timeline, outcome.readings(), "there")["traceEvents"]
+    trace = chrome_trace(outcome.timeline, outcome.readings(), "there", outcome.path())
+    traced = [event for event in trace["traceEvents"]
               if event.get("args", {}).get("kind") == "to_host"]  # fmt: skip
     assert all(event["args"]["pinned"] is False for event in traced)
     assert sum(event["args"]["amount [B]"] for event in traced) == pytest.approx(4 * 0.5e9)

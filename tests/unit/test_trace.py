@@ -13,6 +13,7 @@ from simulator.clock.engine import simulate
 from simulator.clock.stage import stage
 from simulator.laws.collectives.base import Collective
 from simulator.laws.kernels import Kernel
+from simulator.readings.critical import critical_path
 from simulator.readings.exposure import exposure
 from simulator.readings.files import write_atomically, write_json
 from simulator.readings.trace import chrome_trace
@@ -56,19 +57,22 @@ def host_bound_program() -> Program:
 
 @pytest.fixture(params=CASES, ids=str)
 def played(request, tmp_path):
-    """Timeline and exposures of one of the cases."""
+    """Timeline, exposures and critical path of one of the cases."""
     ranks, number = request.param
     path = tmp_path / "scenario.yaml"
     path.write_text(SCENARIO.replace("RANKS", ranks))
     scenario = load_scenario(path)
     program = host_bound_program() if number == "host" else record(scenario, scenario.variants[number])
-    timeline = simulate(stage(scenario, program))
-    return timeline, [exposure(item) for item in timeline.classes]
+    ready = stage(scenario, program)
+    timeline = simulate(ready)
+    path = critical_path(timeline.classes, ready, timeline.step_time)
+    return timeline, [exposure(item) for item in timeline.classes], path
 
 
 @pytest.fixture
 def trace(played):
-    return chrome_trace(*played, "small")
+    timeline, exposures, path = played
+    return chrome_trace(timeline, exposures, "small", path)
 
 
 def events(trace, ph):
@@ -115,12 +119,13 @@ def test_slices_have_a_length_and_no_two_of_a_thread_overlap(trace):
 
 
 def test_one_process_per_rank_class_and_one_thread_per_stream(played, trace):
-    timeline, _ = played
+    timeline, *_ = played
     for pid, item in enumerate(timeline.classes, start=1):
         named = [event for event in events(trace, "M") if event["pid"] == pid and event["name"] == "thread_name"]
         lanes = [event["args"]["name"] for event in named]
         host = ["host"] if item.host_waits else []
-        assert lanes == ["compute", "stalls", *item.program.streams[1:], *host]
+        path = ["critical path"] if pid == 1 else []
+        assert lanes == ["compute", "stalls", *path, *item.program.streams[1:], *host]
     order = [event["args"]["sort_index"] for event in events(trace, "M") if event["name"] == "thread_sort_index"]
     assert order[:2] == [0, 1]
 
@@ -131,14 +136,23 @@ def test_thread_numbers_are_unique_in_the_trace(trace):
 
 
 def test_the_compute_thread_lasts_as_long_as_compute(played, trace):
-    _, exposures = played
+    _, exposures, _ = played
     for pid, reading in enumerate(exposures, start=1):
         total = sum(event["dur"] for event in threads(trace)[pid, "compute"])
         assert total / 1e6 == pytest.approx(reading.compute + reading.copies, abs=1e-6)  # 1/1024 us a span
 
 
+def test_the_critical_path_lies_side_by_side_and_lasts_as_long_as_the_step(played, trace):
+    timeline, _, path = played
+    slices = threads(trace)[1, "critical path"]
+    assert slices[0]["ts"] == 0
+    assert all(one["ts"] + one["dur"] == other["ts"] for one, other in pairwise(slices))
+    assert slices[-1]["ts"] + slices[-1]["dur"] == pytest.approx(1e6 * timeline.step_time, abs=1e-3)
+    assert {event["args"]["kind"] for event in slices} == path.total("kind").keys()
+
+
 def test_the_stalls_say_why_and_last_as_long_as_what_is_exposed(played, trace):
-    _, exposures = played
+    _, exposures, _ = played
     for pid, reading in enumerate(exposures, start=1):
         stalls = threads(trace)[pid, "stalls"]
         assert sum(event["dur"] for event in stalls) / 1e6 == pytest.approx(
@@ -162,7 +176,7 @@ def test_memory_is_never_negative_and_never_counted_twice_at_a_moment(trace):
 
 
 def test_memory_ends_as_the_timeline_ends(played, trace):
-    timeline, _ = played
+    timeline, *_ = played
     total = sum(change.amount for change in timeline.classes[0].memory)
     last = [event for event in events(trace, "C") if event["pid"] == 1][-1]
     assert sum(last["args"].values()) == pytest.approx(total, abs=10)  # whole bytes

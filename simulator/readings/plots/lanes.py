@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from simulator.clock.timeline import ClassTimeline
 from simulator.laws.kernels import Kernel
+from simulator.readings.critical import CriticalPath
 from simulator.readings.exposure import Exposure
 from simulator.readings.intervals import merged
 
-__all__ = ["Bar", "Lane", "exposed_lane", "lanes", "liveliest", "memory_held", "shares"]
+__all__ = ["Bar", "Lane", "exposed_lane", "lanes", "liveliest", "memory_held", "path_lane", "shares"]
 
 Array = npt.NDArray[np.float64]
 
@@ -56,6 +57,19 @@ def exposed_lane(reading: Exposure) -> Lane:
     """What the compute stream waited for, by cause."""
     bars = (Bar(stall.start, stall.end, stall.cause, stall.label) for stall in reading.stalls)
     return Lane("exposed", tuple(bar for bar in bars if bar.end > bar.start))
+
+
+def path_lane(path: CriticalPath) -> Lane:
+    """What the step waited for, in the colours of the lanes where it ran."""
+    elsewhere = {"host": "host bound", "skew": "skew"}
+    bars: list[Bar] = []
+    for piece in path.pieces:
+        if piece.after or not bars:
+            what = elsewhere.get(piece.kind, piece.operation)
+            bars.append(Bar(piece.start, piece.end, what, piece.label))
+        else:  # another part of the same operation
+            bars[-1] = bars[-1]._replace(end=piece.end)
+    return Lane("critical path", tuple(bars))
 
 
 def _bars(timeline: ClassTimeline, stream: str) -> Iterable[Bar]:

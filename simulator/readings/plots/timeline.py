@@ -20,6 +20,7 @@ from matplotlib.patches import Rectangle
 
 from simulator.clock.timeline import ClassTimeline
 from simulator.readings.colours import CAUSE_COLOURS, ROLE_COLOURS, colour, known_order
+from simulator.readings.critical import CriticalPath
 from simulator.readings.exposure import Exposure
 from simulator.readings.plots.canvas import (
     GREY,
@@ -33,7 +34,17 @@ from simulator.readings.plots.canvas import (
     stacked,
     time_unit,
 )
-from simulator.readings.plots.lanes import Array, Bar, Lane, exposed_lane, lanes, liveliest, memory_held, shares
+from simulator.readings.plots.lanes import (
+    Array,
+    Bar,
+    Lane,
+    exposed_lane,
+    lanes,
+    liveliest,
+    memory_held,
+    path_lane,
+    shares,
+)
 from simulator.units import readable
 
 __all__ = ["timeline_figure"]
@@ -55,7 +66,11 @@ CHARACTER = 0.6 * SMALL / 72
 
 
 def timeline_figure(
-    timeline: ClassTimeline, reading: Exposure, title: str, window: tuple[float, float] | None = None
+    timeline: ClassTimeline,
+    reading: Exposure,
+    title: str,
+    window: tuple[float, float] | None = None,
+    path: CriticalPath | None = None,
 ) -> Figure:
     """What one rank did in a step, where its communication is exposed and why.
 
@@ -65,10 +80,13 @@ def timeline_figure(
         The headline, best a finding such as "zero3: 4.8 s of the 65.1 s step is exposed communication (7.3 %)".
     window
         Start and end of the enlarged part [s]; by default the one with the most exposed time.
+    path
+        Of the step; without it there is no lane for it.
     """
     end = max((span.end for span in timeline.spans), default=0.0) or 1.0
     rows, exposed = lanes(timeline), exposed_lane(reading)
     start, stop = window or liveliest(exposed, len(rows[0].bars), end)
+    rows += [path_lane(path)] if path else []
     figure = Figure(figsize=(WIDTH, sum(_heights(len(rows)))))
     headline(figure, title)
     streams, causes, memory, enlarged = _panels(figure, _heights(len(rows)))
@@ -196,11 +214,11 @@ def _legend(rows: Sequence[Lane], exposed: Lane, timeline: ClassTimeline) -> dic
     """Entries for what occurs, by group."""
     ran = {bar.what for lane in rows for bar in lane.bars}
     roles = ran & ROLE_COLOURS.keys() | {bar.what for lane in rows[1:] for bar in lane.bars if "_" in bar.what}
-    causes = {bar.what for bar in exposed.bars}
+    causes = {bar.what for bar in exposed.bars} | ran & CAUSE_COLOURS.keys()  # the path knows host and skew, too
     items = {change.item for change in timeline.memory if change.amount}
     named = {"host bound": "host bound: no comm."}
     return {
-        "kernels": patches(sorted(ran - roles, key=known_order)),
+        "kernels": patches(sorted(ran - roles - causes, key=known_order)),
         "communication": patches(sorted(roles, key=known_order)),
         "exposed because of": patches([cause for cause in CAUSE_COLOURS if cause in causes], named),
         "memory": [
