@@ -20,8 +20,8 @@ from simulator.clock.timeline import ClassTimeline
 from simulator.errors import BrokenLawError
 from simulator.laws.collectives.fabric import Link, Phase
 from simulator.laws.kernels import Kernel
-from simulator.readings.exposure import ROUNDING, Exposure
-from simulator.readings.released import Stretch, stretches
+from simulator.readings.exposure import Exposure
+from simulator.readings.released import Stretch, added, stretches
 
 __all__ = ["KINDS", "NO_LINK", "CriticalPath", "Piece", "critical_path", "exposed_by_layer", "exposed_by_link"]
 
@@ -155,7 +155,7 @@ class _Division:
         whole = self._stretch.end - self._stretch.start
         if self._stretch.doing != "run":
             return [(whole, "host" if self._stretch.doing == "work" else "skew", "")]
-        longer = whole - self._span.alone if whole - self._span.alone > ROUNDING * whole else 0.0
+        longer = added(self._span)
         if not isinstance(self._operation, Kernel):
             return self._of_collective(longer)
         if self._operation.is_copy:

@@ -13,15 +13,17 @@ things were over at once both chains are as long, and one is told: waits before 
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from simulator.clock.stage import Stage
 from simulator.clock.timeline import ClassTimeline, HostWait, Span
+from simulator.readings.exposure import ROUNDING
 from simulator.schedules.program import Event, Launch, Program, Synchronize, Wait
 
-__all__ = ["Stretch", "stretches"]
+__all__ = ["Stretch", "added", "stretches"]
 
 
 class Stretch(NamedTuple):
@@ -49,6 +51,13 @@ class _Node(NamedTuple):
     span: int | None
     instruction: int
     at: float
+
+
+def added(span: Span) -> float:
+    """Time that others added to what *span* takes alone: sharing of links, communication beside a kernel [s]."""
+    ran = span.end - span.start
+    longer = ran - span.alone
+    return longer if longer > max(ROUNDING * ran, 2 * math.ulp(span.end)) else 0.0
 
 
 def stretches(classes: Sequence[ClassTimeline], ready: Stage, step: float) -> list[Stretch]:
