@@ -15,6 +15,7 @@ from simulator.cli.sweep import sweep
 from simulator.cli.topology import topology
 from simulator.cli.validate import validate
 from simulator.cli.variants import memory, plot, program, run, show, trace, volume
+from simulator.cli.whatif import whatif
 from simulator.errors import BrokenLawError, InputError
 
 __all__ = ["main"]
@@ -31,7 +32,7 @@ def zerosim() -> None:
 
 topology.add_command(import_)
 topology.add_command(calibrate)
-for command in (run, show, program, volume, memory, trace, plot, topology, collective, sweep, validate):
+for command in (run, show, program, volume, memory, trace, plot, topology, collective, sweep, whatif, validate):
     zerosim.add_command(command)
 
 

@@ -72,9 +72,9 @@ class Sensitivity:
 
     @property
     def matters(self) -> bool:
-        """Whether the step depends on it."""
+        """Whether the step depends on it, or the path says so."""
         step = self.gains[0].step_time + self.gains[0].gain
-        return any(abs(gain.gain) > LITTLE * step for gain in self.gains)
+        return any(abs(time or 0.0) > LITTLE * step for gain in self.gains for time in (gain.gain, gain.foreseen))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ ROOMS = [
     "explore",
     "crowd",
     "sweep",
+    "whatif",
     "calibrate",
     "collective",
     "validate",

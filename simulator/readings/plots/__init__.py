@@ -14,6 +14,7 @@ from simulator.readings.plots.parity import parity_figure
 from simulator.readings.plots.residuals import residuals_figure
 from simulator.readings.plots.timeline import timeline_figure
 from simulator.readings.plots.topology import topology_figure
+from simulator.readings.plots.tornado import tornado_figure
 
 __all__ = [
     "best_figure",
@@ -27,4 +28,5 @@ __all__ = [
     "residuals_figure",
     "timeline_figure",
     "topology_figure",
+    "tornado_figure",
 ]
