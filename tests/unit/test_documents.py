@@ -1,5 +1,6 @@
 """Documents are executed: links lead somewhere, snippets load, every key is described, the notebook answers."""
 
+import itertools
 import json
 import re
 import shlex
@@ -12,10 +13,11 @@ import msgspec
 import pytest
 
 from simulator.cli import zerosim
-from simulator.explore import compare
+from simulator.explore import compare, report
 from simulator.readings.exposure import CAUSES
 from simulator.readings.report import Result
 from simulator.units import readable
+from simulator.whatif import Answer, Gain, Sensitivity
 from simulator.world import catalog, conditions, jitter, scenario, server, uneven
 from simulator.world.catalog import accelerator
 from simulator.world.document import data_directory
@@ -177,11 +179,22 @@ def test_reference_describes_exactly_the_fields_of_a_result():
     assert sorted(described) == sorted(field.name for field in fields(Result))
 
 
+def test_reference_describes_exactly_what_only_a_run_tells(results):
+    only = [key for key in results[0] if key not in {field.name for field in fields(Result)}]
+    assert first_column(under(REFERENCE / "json.md", "Only from `run`")) == only
+
+
+def test_reference_describes_exactly_the_answer_of_whatif():
+    keys = [[field.name for field in fields(item)] for item in (Answer, Sensitivity, Gain)]
+    described = first_column(under(REFERENCE / "json.md", "`whatif`"))
+    assert sorted(described) == sorted(itertools.chain(*keys))
+
+
 def test_reference_describes_exactly_the_causes():
     assert first_column(under(REFERENCE / "json.md", "`exposed_by_cause`")) == list(CAUSES)
 
 
-@pytest.mark.parametrize("key", ["exposed", "ceilings", "volume", "memory", "cost"])
+@pytest.mark.parametrize("key", ["exposed", "critical_path", "ceilings", "volume", "memory", "cost"])
 def test_reference_describes_exactly_the_keys_inside_a_result(key, results):
     described = first_column(under(REFERENCE / "json.md", f"`{key}`"))
     assert sorted(described) == sorted(results[0][key])
@@ -198,7 +211,8 @@ def test_reference_describes_the_collectives_and_the_items_of_memory(results):
 def results():
     """A small job in which everything happens."""
     small = [f"training.{key}=1" for key in ("micro_batch", "gradient_accumulation")]
-    return [outcome.result.as_json() for outcome in compare(load_scenario(MAIN, small))]
+    asked = load_scenario(MAIN, small)
+    return report(asked, compare(asked), "version")["results"]
 
 
 def commands() -> list[object]:
