@@ -10,6 +10,7 @@ import click
 
 from simulator import __version__
 from simulator.cli.common import PicturePath, chosen, load, print_json, print_tables, progress, scenario_options
+from simulator.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -33,17 +34,29 @@ def whatif(
 
     asked = load(scenario, overrides, topology)
     variants = chosen(asked, names)
+    answers, failures = [], {}
     with progress("simulating", len(variants)) as done:
-        answers = [ask(asked, variant, done).as_json() for variant in variants]
+        for variant in variants:
+            try:
+                answers.append(ask(asked, variant).as_json())
+            except InputError as error:
+                failures[variant.name] = str(error)
+            done()
+    if not answers:
+        raise InputError("; ".join(f"{name} cannot run: {reason}" for name, reason in failures.items()))
     if output:
         from simulator.readings.files import write_atomically
         from simulator.readings.plots import tornado_figure
 
         write_atomically(output, tornado_figure(answers, f"What if it were better: {asked.name}").savefig)
     if machine:
-        print_json({"scenario": dict(asked.raw), "version": __version__, "variants": answers})
+        print_json({"scenario": dict(asked.raw), "version": __version__, "failures": failures, "variants": answers})
         return
-    print_tables(*(part for answer in answers for part in _told(answer)), *([f"written to {output}"] if output else []))
+    print_tables(
+        *(part for answer in answers for part in _told(answer)),
+        *(f"{name} cannot run: {reason}" for name, reason in failures.items()),
+        *([f"written to {output}"] if output else []),
+    )
 
 
 def _told(answer: Mapping[str, Any]) -> Iterator[RenderableType]:

@@ -41,7 +41,7 @@ class Piece(NamedTuple):
     kind: str
     """One of :data:`KINDS`."""
     operation: str
-    """Kind of kernel, or role of a collective or copy; ``launch`` of the host."""
+    """Kind of kernel, or role of a collective or of a copy to and from the host; ``host work`` of the host."""
     label: str
     """Layer or bucket that it worked for."""
     phase: str
@@ -145,9 +145,9 @@ class _Division:
 
     def _name(self) -> str:
         if self._stretch.doing == "work":
-            return "launch"
+            return "host work"
         if isinstance(self._operation, Kernel):
-            return self._operation.serves or self._operation.kind
+            return self._operation.kind
         return self._operation.role
 
     def _parts(self) -> list[tuple[float, str, str]]:

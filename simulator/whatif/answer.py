@@ -12,7 +12,7 @@ told from one percent, as (T(1) - T(f)) / (1 - 1 / f), which is t itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -94,8 +94,8 @@ class Answer:
         return asdict(self)
 
 
-def whatif(scenario: Scenario, variant: Variant, done: Callable[[], None] = lambda: None) -> Answer:
-    """Simulate *variant* with each of its resources better; call *done* when it is.
+def whatif(scenario: Scenario, variant: Variant) -> Answer:
+    """Simulate *variant* with each of its resources better.
 
     Raises
     ------
@@ -121,7 +121,6 @@ def whatif(scenario: Scenario, variant: Variant, done: Callable[[], None] = lamb
         ])
         for resource, group in zip(found, stages, strict=True)
     ]  # fmt: skip
-    done()
     matter = sorted((item for item in answers if item.matters), key=lambda item: -item.gains[-1].gain)
     told = {item.resource for item in matter}
     return Answer(

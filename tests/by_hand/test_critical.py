@@ -236,7 +236,7 @@ def test_host(scenario, gather):
 
     step = Step(scenario(), tape(4.0))
     assert step.path() == [
-        (0.0, 4.0, "host", "launch", "start"),
+        (0.0, 4.0, "host", "host work", "start"),
         (4.0, 6.0, "bandwidth", "all_gather", "launch"),
         (6.0, 7.0, "compute", "forward", "data"),
     ]
@@ -259,7 +259,7 @@ def test_a_host_that_was_blocked_goes_back_to_what_blocked_it(scenario, gather):
     kernel(tape, 1.0)
     assert Step(scenario(), tape).path() == [
         (0.0, 1.0, "compute", "forward", "start"),
-        (1.0, 3.0, "host", "launch", "host"),
+        (1.0, 3.0, "host", "host work", "host"),
         (3.0, 4.0, "compute", "forward", "data"),
     ]
 
@@ -319,7 +319,7 @@ def test_copy(scenario):
         return found
 
     step = Step(scenario(), tape(2.0))
-    assert step.path() == [(0.0, 2.0, "copy", "all_gather", "start"), (2.0, 3.0, "compute", "forward", "data")]
+    assert step.path() == [(0.0, 2.0, "copy", "copy out", "start"), (2.0, 3.0, "compute", "forward", "data")]
     assert step.causes() == {"copy": 2.0}
     assert step.time - Step(scenario(), tape(0.0)).time == 2.0
 
