@@ -75,7 +75,8 @@ def test_the_picture_goes_where_asked(small, tmp_path):
 
 
 def test_a_variant_that_cannot_run_is_told_and_the_others_are_answered(small):
-    small.write_text(SCENARIO + "  - {name: fails, ddp: {static_graph: true, no_sync: true}}\n")
+    twice = SCENARIO.replace("micro_batch: 1", "micro_batch: 1, gradient_accumulation: 2")
+    small.write_text(twice + "  - {name: fails, ddp: {static_graph: true, no_sync: true}}\n")
     found = json.loads(zerosim("whatif", small, "--json").stdout)
     assert [answer["name"] for answer in found["variants"]] == ["zero0", "zero3"]
     assert "fails in PyTorch" in found["failures"]["fails"]
