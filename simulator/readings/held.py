@@ -47,7 +47,8 @@ def held_path(
     slowdown
         Part that is left of what communication adds to kernels.
     """
-    held = [_Held(played, cast, slowdown) for played, cast in zip(classes, prices.classes, strict=True)]
+    touched = {item.rank_class for item in path}
+    held = {number: _Held(classes[number], prices.classes[number], slowdown) for number in touched}
     return sum(held[item.rank_class].length(item) for item in path)
 
 

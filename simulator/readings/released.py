@@ -110,7 +110,7 @@ class _Walk:
 
     def __init__(self, classes: Sequence[ClassTimeline], ready: Stage) -> None:
         self._classes, self._ready = classes, ready
-        self._places = [_Places(item.program, item.host_waits) for item in classes]
+        self._known: dict[int, _Places] = {}
         self._late = self._last_to_come() if len(classes) > 1 else {}
 
     def back(self, step: float) -> Iterator[Stretch]:
@@ -126,6 +126,12 @@ class _Walk:
             here: _Node = node
             found, node = self._worked(here) if here.span is None else self._ran(here.rank_class, here.span)
             yield from found
+
+    def _places(self, number: int) -> _Places:
+        """Of a class; of many ranks the path touches few."""
+        if number not in self._known:
+            self._known[number] = _Places(self._classes[number].program, self._classes[number].host_waits)
+        return self._known[number]
 
     def _ran(self, number: int, index: int) -> tuple[list[Stretch], _Node | None]:
         """Of a span: when it ran, perhaps what it waited for before that, and what released it."""
@@ -152,11 +158,11 @@ class _Walk:
                 return wait.reason, self._happened(number, wait.event, at)
         if span.before >= 0 and self._classes[number].spans[span.before].end == at:
             return "stream", self._end_of(number, span.before)
-        return self._launched(number, self._places[number].launches[span.number], at)
+        return self._launched(number, self._places(number).launches[span.number], at)
 
     def _launched(self, number: int, instruction: int, at: float) -> tuple[str, _Node | None]:
         """What let the host get to *instruction*: its own work, or what it had been blocked by."""
-        _, wait = self._places[number].last_wait(instruction)
+        _, wait = self._places(number).last_wait(instruction)
         if wait is not None and wait.end == at:
             return wait.reason, self._happened(number, wait.event, at)
         return "launch", _Node(number, None, instruction, at)
@@ -173,12 +179,12 @@ class _Walk:
         for wait in played.events[event].waits:
             if wait.at == at:
                 return self._happened(number, wait.event, at)
-        return _Node(number, None, self._places[number].of(event), at)
+        return _Node(number, None, self._places(number).of(event), at)
 
     def _worked(self, node: _Node) -> tuple[list[Stretch], _Node | None]:
         """Of the host at an instruction: what it did since it was last blocked, and what blocked it."""
         number, _, instruction, at = node
-        places = self._places[number]
+        places = self._places(number)
         first, wait = places.last_wait(instruction)
         since, after = (wait.end, wait.reason) if wait else (0.0, "start")
         span = places.launched_by(instruction)

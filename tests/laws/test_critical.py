@@ -1,11 +1,16 @@
 """What holds for the critical path of every step, whatever the schedule."""
 
 import math
+from dataclasses import replace
 
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from simulator.clock.engine import simulate
+from simulator.clock.stage import stage
 from simulator.explore import run_variant
-from simulator.readings.critical import exposed_by_layer, exposed_by_link
+from simulator.readings.critical import critical_path, exposed_by_layer, exposed_by_link
+from simulator.schedules.record import record
 from tests.laws import strategies
 from tests.laws.test_frameworks import asked, llama  # noqa: F401
 from tests.laws.test_frameworks import scenarios as frameworks
@@ -65,3 +70,28 @@ def test_the_path_of_a_textbook_step_is_the_step(scenario, sections):
 @given(frameworks())
 def test_the_path_of_a_frameworks_step_is_the_step(scenario, llama, sections):  # noqa: F811
     keeps_the_laws(asked(scenario, llama, sections))
+
+
+@settings(max_examples=60)
+@given(
+    strategies.scenarios(strategies.topologies(devices=st.sampled_from([1, 2]), hosts=st.integers(1, 2))),
+    st.integers(0, 3),
+    st.sampled_from([1.0, 1.5, 3.0]),
+)
+def test_the_path_of_a_step_with_a_slow_rank_goes_through_several_ranks(scenario, sections, slow, factor):
+    """One rank of all has kernels that take longer; the first rank alone knows it as skew."""
+    asked = scenario(**sections, run={"ranks": "all"})
+    ready = stage(asked, record(asked, asked.variants[0]))
+    classes = list(ready.classes)
+    cast = classes[slow % len(classes)]
+    classes[slow % len(classes)] = replace(cast, times=tuple(factor * time for time in cast.times))
+    ready = replace(ready, classes=tuple(classes))
+    timeline = simulate(ready)
+    path = critical_path(timeline.classes, ready, timeline.step_time)
+    is_contiguous(path, timeline.step_time)
+    was_there(path, timeline)
+    assert "skew" not in path.total("kind")
+    alone = critical_path(timeline.classes[:1], ready, timeline.step_time)
+    is_contiguous(alone, timeline.step_time)
+    if slow % len(classes) == 0 or factor == 1:
+        assert "skew" not in alone.total("kind")
