@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from simulator.clock.stage import Stage
+from simulator.clock.cast import Stage
 from simulator.clock.timeline import ClassTimeline
 from simulator.errors import BrokenLawError
 from simulator.laws.collectives.fabric import Link, Phase

@@ -22,7 +22,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
-from simulator.clock.stage import RankClass, Stage
+from simulator.clock.cast import RankClass, Stage
 from simulator.clock.timeline import ClassTimeline, Span
 from simulator.laws.collectives.base import Collective
 from simulator.laws.kernels import Kernel

@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from simulator.clock.stage import Stage
+from simulator.clock.cast import Stage
 from simulator.clock.timeline import ClassTimeline, HostWait, Span
 from simulator.readings.exposure import ROUNDING
 from simulator.schedules.program import Event, Launch, Program, Synchronize, Wait

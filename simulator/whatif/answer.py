@@ -13,10 +13,11 @@ told from one percent, as (T(1) - T(f)) / (1 - 1 / f), which is t itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from simulator.clock.stage import Stage, stage
+from simulator.clock.cast import Stage
+from simulator.clock.stage import stage
 from simulator.explore import play
 from simulator.readings.held import held_path
 from simulator.schedules.record import Recorder
@@ -95,14 +96,14 @@ class Answer:
 
 
 def whatif(scenario: Scenario, variant: Variant) -> Answer:
-    """Simulate *variant* with each of its resources better.
+    """Simulate *variant* with each of its resources better, without jitter.
 
     Raises
     ------
     InputError
         The variant cannot run.
     """
-    scenario, recorder = scenario.at(variant), Recorder()
+    scenario, recorder = replace(scenario.at(variant), jitter=None), Recorder()
     ready = stage(scenario, recorder.record(scenario, variant))
     outcome = play(scenario, variant, ready)
     found = list(resources(scenario, variant, ready, recorder))

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from simulator.clock.stage import RankClass, Stage, stage
+from simulator.clock.cast import RankClass, Stage
+from simulator.clock.stage import stage
 from simulator.laws.interference import AbstractInterference, Contention, Measured
 from simulator.laws.offload import Transfer
 from simulator.schedules.program import HostWork
