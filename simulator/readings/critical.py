@@ -52,7 +52,8 @@ class Piece(NamedTuple):
     after: str
     """What it waited for last, as :attr:`~simulator.readings.released.Stretch.after`; empty if the same operation went
     before."""
-    rank_class: int
+    rank_class: str
+    """Name of the class that it happened in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +89,7 @@ class CriticalPath:
             "by_kind": {kind: by_kind.get(kind, 0.0) for kind in KINDS},
             "by_operation": self.total("operation"),
             "by_link": self.total("link"),
+            "by_rank_class": self.total("rank_class"),
             "rows": self.rows(),
         }
 
@@ -128,7 +130,7 @@ class _Division:
         self._span = played.spans[stretch.span]
         self._operation = played.program.operations[self._span.launch.operation]
         self._phases = ready.classes[stretch.rank_class].phases[self._span.launch.operation]
-        self._links, self._stretch = ready.links, stretch
+        self._links, self._stretch, self._name_of_class = ready.links, stretch, played.name
 
     def pieces(self) -> Iterator[Piece]:
         """Yield them in order of time; the last one takes up the rounding."""
@@ -139,7 +141,16 @@ class _Division:
             end = stretch.end if index == len(parts) - 1 else min(at + length, stretch.end)
             if end > at:
                 yield Piece(
-                    at, end, kind, name, launch.label, launch.phase, launch.micro_batch, link, after, stretch.rank_class
+                    at,
+                    end,
+                    kind,
+                    name,
+                    launch.label,
+                    launch.phase,
+                    launch.micro_batch,
+                    link,
+                    after,
+                    self._name_of_class,
                 )
             at, after = end, ""
 

@@ -22,6 +22,8 @@ def details(results: Sequence[Mapping[str, Any]]) -> Iterator[Table]:
     ran = [result for result in results if not result["failure"]]
     flat = [{**result, **result["critical_path"]} for result in ran]
     yield exposed_by(flat, "by_kind", "Critical path by what it is made of [ms]")
+    if any(len(result["by_rank_class"]) > 1 for result in flat):
+        yield exposed_by(flat, "by_rank_class", "Critical path by rank class [ms]")
     yield exposed_by(ran, "exposed_by_link", "Exposed communication by link [ms]")
     for result in ran:
         yield _path(result)

@@ -286,6 +286,8 @@ def test_skew(scenario, gather):
     assert step.path(classes=1) == [
         (0.0, 1.0, "compute", "forward", "start"), (1.0, 3.0, "skew", "all_gather", "data"), *end,
     ]  # fmt: skip
+    by_class = critical_path(step.timeline.classes, step.ready, step.time).total("rank_class")
+    assert by_class == {"rank 1": 3.0, "rank 0": 3.0}
     assert step.causes() == {"bandwidth": 2.0, "skew": 2.0}
     assert step.time - Step(both, tape).time == 2.0
 
