@@ -47,7 +47,7 @@ def run(
     variants = chosen(asked, names)
     with progress("simulating", len(variants)) as done:
         attempts = attempt(asked, variants, done)
-    content = report(asked, attempts, __version__)
+    content = report(asked, attempts, __version__, detail=detail or out is not None)
     if out is not None:
         _write_all(out, asked, [item for item in attempts if isinstance(item, Outcome)], content)
     if machine:

@@ -13,13 +13,14 @@ told from one percent, as (T(1) - T(f)) / (1 - 1 / f), which is t itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from simulator.clock.cast import Stage
+from simulator.clock.engine import simulate
 from simulator.clock.stage import stage
-from simulator.explore import play
 from simulator.readings.held import held_path
+from simulator.readings.released import stretches
 from simulator.schedules.record import Recorder
 from simulator.whatif.resources import Resource, resources
 from simulator.whatif.times import step_times
@@ -103,17 +104,18 @@ def whatif(scenario: Scenario, variant: Variant) -> Answer:
     InputError
         The variant cannot run.
     """
-    scenario, recorder = replace(scenario.at(variant), jitter=None), Recorder()
+    scenario, recorder = scenario.at(variant), Recorder()
     ready = stage(scenario, recorder.record(scenario, variant))
-    outcome = play(scenario, variant, ready)
+    timeline = simulate(ready)
     found = list(resources(scenario, variant, ready, recorder))
     stages = [[item.at(factor) for factor in (PROBE, *FACTORS)] for item in found]
     times = iter(step_times([each for group in stages for each in group]))
-    step, chain = outcome.timeline.step_time, outcome.path().stretches
+    step = timeline.step_time
+    chain = stretches(timeline.classes, ready, step)
 
     def foreseen(resource: Resource, better: Stage, factor: float) -> float:
         slowdown = 1 / factor if resource.slowdown else 1.0
-        return step - held_path(chain, outcome.timeline.classes, better, slowdown=slowdown)
+        return step - held_path(chain, timeline.classes, better, slowdown=slowdown)
 
     answers = [
         _sensitivity(step, resource, [next(times) for _ in group], [

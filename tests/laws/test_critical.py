@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simulator.clock.engine import simulate
 from simulator.clock.stage import stage
 from simulator.explore import run_variant
-from simulator.readings.critical import critical_path, exposed_by_layer, exposed_by_link
+from simulator.readings.critical import critical_path
 from simulator.schedules.record import record
 from tests.laws import strategies
 from tests.laws.test_frameworks import asked, llama  # noqa: F401
@@ -45,9 +45,8 @@ def was_there(path, timeline):
 
 def stalls_by_layer_and_link(outcome):
     """Both divide all of what is stalled."""
-    stalled, step = outcome.reading.stalled, outcome.timeline.step_time
-    played = outcome.timeline.classes[0]
-    for charges in (exposed_by_layer(outcome.reading), exposed_by_link(outcome.reading, played, outcome.ready)):
+    stalled, step, details = outcome.reading.stalled, outcome.timeline.step_time, outcome.details()
+    for charges in (details["exposed_by_layer"], details["exposed_by_link"]):
         assert math.isclose(sum(charges.values()), stalled, rel_tol=1e-9, abs_tol=1e-12 * step)
 
 

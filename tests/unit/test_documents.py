@@ -179,9 +179,9 @@ def test_reference_describes_exactly_the_fields_of_a_result():
     assert sorted(described) == sorted(field.name for field in fields(Result))
 
 
-def test_reference_describes_exactly_what_only_a_run_tells(results):
+def test_reference_describes_exactly_what_a_detailed_run_adds(results):
     only = [key for key in results[0] if key not in {field.name for field in fields(Result)}]
-    assert first_column(under(REFERENCE / "json.md", "Only from `run`")) == only
+    assert first_column(under(REFERENCE / "json.md", "Only with `--detail`")) == only
 
 
 def test_reference_describes_exactly_the_answer_of_whatif():
@@ -212,7 +212,7 @@ def results():
     """A small job in which everything happens."""
     small = [f"training.{key}=1" for key in ("micro_batch", "gradient_accumulation")]
     asked = load_scenario(MAIN, small)
-    return report(asked, compare(asked), "version")["results"]
+    return report(asked, compare(asked), "version", detail=True)["results"]
 
 
 def commands() -> list[object]:

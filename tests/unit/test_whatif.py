@@ -96,7 +96,7 @@ def test_detail_prints_the_critical_path(small):
 
 
 def test_json_has_the_critical_path(small):
-    result = json.loads(zerosim("run", small, "--variant", "zero0", "--json").stdout)["results"][0]
+    result = json.loads(zerosim("run", small, "--variant", "zero0", "--json", "--detail").stdout)["results"][0]
     path = result["critical_path"]
     assert path["by_kind"] == {
         "compute": 9.5, "slowed": 0.0, "copy": 0.0, "bandwidth": 8.0, "latency": 0.0, "contention": 0.0, "host": 0.0,
@@ -105,3 +105,8 @@ def test_json_has_the_critical_path(small):
     assert path["by_link"] == {"link": 8.0}
     assert sum(result["exposed_by_layer"].values()) == result["exposed"]["stalled"]
     assert sum(result["exposed_by_link"].values()) == result["exposed"]["stalled"]
+
+
+def test_without_detail_json_says_no_more_than_a_sweep(small):
+    result = json.loads(zerosim("run", small, "--variant", "zero0", "--json").stdout)["results"][0]
+    assert not {"critical_path", "exposed_by_layer", "exposed_by_link"} & result.keys()
