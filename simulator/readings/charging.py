@@ -19,7 +19,8 @@ from simulator.clock.timeline import ClassTimeline
 from simulator.laws.collectives.base import Collective
 from simulator.laws.kernels import Kernel
 from simulator.laws.offload import Transfer
-from simulator.readings.exposure import CAUSES, COMPUTE, needed_by
+from simulator.readings.exposure import CAUSES, COMPUTE, TIES
+from simulator.readings.needed import needed_by
 from simulator.schedules.program import Event, HostWork, Launch, Synchronize, Wait
 
 __all__ = ["Charging"]
@@ -271,7 +272,7 @@ class Charging:
             need = _latest(needs)
             floor = np.maximum(need.end, 0.0)
             late = [item for item in found if np.count_nonzero(item.until > floor)]
-            late.sort(key=lambda item: CAUSES.index(item.cause))
+            late.sort(key=lambda item: TIES.index(item.cause))
             self._held_back[number] = [_Delay(np.maximum(until, floor), cause) for until, cause in late], need
         return self._held_back[number]
 

@@ -41,21 +41,22 @@ from simulator.laws.collectives.base import Collective
 from simulator.laws.kernels import Kernel
 from simulator.laws.offload import Transfer
 from simulator.readings.intervals import length, merged, overlap
-from simulator.schedules.program import Event
+from simulator.readings.needed import needed_by
 
-__all__ = ["CAUSES", "COMPUTE", "ROUNDING", "Exposure", "Stall", "Totals", "exposure", "needed_by"]
+__all__ = ["CAUSES", "COMPUTE", "ROUNDING", "TIES", "Exposure", "Stall", "Totals", "exposure"]
 
 CAUSES = ("bandwidth", "latency", "contention", "queueing", "prefetch limit", "host", "skew", "copy")
 """Why the compute stream waits for communication."""
+
+TIES = ("host", *(cause for cause in CAUSES if cause != "host"))
+"""Of two things that held something back until the same instant the later one here counts: the host launches at once
+what something else allows."""
 
 COMPUTE = 0
 """Number of the compute stream."""
 
 ROUNDING = 1e-9
 """Relative error that a difference of two instants may have."""
-
-NEVER = 1 << 62
-"""Later than any position in the compute stream."""
 
 
 class Stall(NamedTuple):
@@ -296,7 +297,7 @@ class _Charging:
         need = _latest(needs)
         floor = need.end if need else 0.0
         late = [delay for delay in delays if delay.until > floor]
-        return sorted(late, key=lambda delay: (-delay.until, CAUSES.index(delay.cause))), need
+        return sorted(late, key=lambda delay: (-delay.until, TIES.index(delay.cause))), need
 
     def _held_by(self, other: Span, cause: str, until: float) -> list[_Delay]:
         """What it means to be held back by *other*: while that, or what it queued for, waited for a late rank, skew."""
@@ -350,37 +351,6 @@ class _Charging:
         if isinstance(operation, Collective | Transfer):
             return operation.role, span.launch.label
         return operation.serves or operation.kind, span.launch.label
-
-
-def needed_by(timeline: ClassTimeline) -> list[int]:
-    """For each span, the position of the first kernel in the compute stream that needs it, directly or not."""
-    needed = [NEVER] * len(timeline.spans)
-    in_stream: dict[int, list[Span]] = defaultdict(list)
-    for span in timeline.spans:
-        in_stream[span.launch.stream].append(span)
-    seen: dict[int, int] = defaultdict(int)
-    followed: set[Event] = set()
-    for position, kernel in enumerate(in_stream[COMPUTE]):
-        needed[kernel.number] = position
-        events = _data(kernel.waits)
-        while events:
-            event = events.pop()
-            if event.stream == COMPUTE or event in followed:  # what it leads to was needed earlier
-                continue
-            followed.add(event)
-            happened = timeline.events[event]
-            events += _data(happened.waits)
-            queue = in_stream.get(event.stream, [])
-            while seen[event.stream] < len(queue) and queue[seen[event.stream]].number <= happened.last_span:
-                span = queue[seen[event.stream]]
-                seen[event.stream] += 1
-                needed[span.number] = position
-                events += _data(span.waits)
-    return needed
-
-
-def _data(waits: Iterable[Released]) -> list[Event]:
-    return [wait.event for wait in waits if wait.reason == "data"]
 
 
 def _latest(spans: Sequence[Span]) -> Span | None:

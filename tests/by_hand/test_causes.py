@@ -49,6 +49,23 @@ def test_a_gather_that_the_host_launches_after_a_blocking_reduction_pays_for_the
     ]
 
 
+def test_a_host_that_launches_as_soon_as_the_bound_on_prefetch_allows_is_not_late(scenario, collective):
+    """The host waits for the first kernel, and launches G in the same instant.
+
+    compute    (side 0-2)            K 5-
+    network               G 2-5
+    """
+    tape = Tape()
+    side = tape.launch(Kernel(kind="forward", time=2.0), "side", label="layer")
+    tape.synchronize(side, "prefetch limit")
+    tape.wait("compute", tape.launch(collective("all_gather", 3), "gather", label="g"))
+    kernel(tape, 1.0)
+    assert charges(scenario, tape) == [
+        (0.0, 2.0, "prefetch limit", "all_gather"),
+        (2.0, 5.0, "bandwidth", "all_gather"),
+    ]
+
+
 def test_a_host_that_waits_for_a_bound_on_prefetch_is_no_slow_host(scenario, collective):
     """The host waits for the first kernel before it launches G, and is slow by 1 s afterwards.
 
