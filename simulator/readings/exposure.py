@@ -48,9 +48,9 @@ __all__ = ["CAUSES", "COMPUTE", "ROUNDING", "TIES", "Exposure", "Stall", "Totals
 CAUSES = ("bandwidth", "latency", "contention", "queueing", "prefetch limit", "host", "skew", "copy")
 """Why the compute stream waits for communication."""
 
-TIES = ("host", *(cause for cause in CAUSES if cause != "host"))
-"""Of two things that held something back until the same instant the later one here counts: the host launches at once
-what something else allows."""
+TIES = ("queueing", "host", "prefetch limit", "skew")
+"""Of two things that held something back until the same instant the later one here counts: a host that a bound on
+prefetch blocks launches at once when it may."""
 
 COMPUTE = 0
 """Number of the compute stream."""
