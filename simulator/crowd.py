@@ -24,7 +24,7 @@ from simulator.world.scenario import Scenario, Variant
 
 __all__ = ["Crowd"]
 
-FEWEST: Final = 4
+FEWEST: Final = 6
 """Lanes for which it pays to plan a program."""
 
 LONG: Final = 64
