@@ -8,6 +8,7 @@ import sys
 import click
 
 from simulator import __version__
+from simulator.cli.answers import ladder, rent
 from simulator.cli.calibrate import calibrate
 from simulator.cli.collective import collective
 from simulator.cli.imports import import_
@@ -32,7 +33,7 @@ def zerosim() -> None:
 
 topology.add_command(import_)
 topology.add_command(calibrate)
-for command in (run, show, program, volume, memory, trace, plot, topology, collective, sweep, whatif, validate):
+for command in (run, show, program, volume, memory, trace, plot, topology, collective, sweep, whatif, ladder, rent, validate):
     zerosim.add_command(command)
 
 

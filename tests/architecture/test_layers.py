@@ -29,6 +29,7 @@ ROOMS = [
     "crowd",
     "sweep",
     "whatif",
+    "answers",
     "calibrate",
     "collective",
     "validate",

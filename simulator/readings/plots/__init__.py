@@ -5,6 +5,7 @@ This is the only room that knows matplotlib; import it when a figure is wanted, 
 """
 
 from simulator.readings.plots.collective import collective_figure
+from simulator.readings.plots.counts import counts_figure
 from simulator.readings.plots.curves import curves_figure
 from simulator.readings.plots.exposed import exposed_figure
 from simulator.readings.plots.maps import best_figure, heatmap_figure
@@ -19,6 +20,7 @@ from simulator.readings.plots.tornado import tornado_figure
 __all__ = [
     "best_figure",
     "collective_figure",
+    "counts_figure",
     "curves_figure",
     "exposed_figure",
     "heatmap_figure",

@@ -8,6 +8,7 @@ and for DeepSpeed's default elsewhere.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,14 @@ from simulator.world.policy.deepspeed_refusals import refusals, unsimulated
 from simulator.world.policy.textbook import TextbookPolicy
 from simulator.world.policy.zero import DeepSpeedPolicy, OptimizerOffload, ParameterOffload
 
-__all__ = ["DeepSpeedConfig", "auto_sizes", "deepspeed_policy", "load_deepspeed", "textbook_policy"]
+__all__ = [
+    "DeepSpeedConfig",
+    "auto_sizes",
+    "deepspeed_content",
+    "deepspeed_policy",
+    "load_deepspeed",
+    "textbook_policy",
+]
 
 
 def load_deepspeed(raw: str | dict[str, Any], beside: Path, key: str) -> DeepSpeedConfig:
@@ -48,7 +56,22 @@ def load_deepspeed(raw: str | dict[str, Any], beside: Path, key: str) -> DeepSpe
     if not isinstance(raw, str):
         return _config(raw, beside, key)
     path = find(raw, beside, "scenarios")
-    return _config(read_mapping(path) if path.suffix in (".yaml", ".yml") else read_hjson(path), path, "")
+    return _config(_written(path), path, "")
+
+
+def deepspeed_content(raw: str | dict[str, Any], beside: Path) -> dict[str, Any]:
+    """Return what is written in a config given in place or by path, to be changed.
+
+    Raises
+    ------
+    InputError
+        The file is missing or cannot be read.
+    """
+    return deepcopy(raw) if not isinstance(raw, str) else _written(find(raw, beside, "scenarios"))
+
+
+def _written(path: Path) -> dict[str, Any]:
+    return read_mapping(path) if path.suffix in (".yaml", ".yml") else read_hjson(path)
 
 
 def deepspeed_policy(config: DeepSpeedConfig, dtype: str, *, hidden_size: int | None = None) -> DeepSpeedPolicy:
