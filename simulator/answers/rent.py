@@ -91,7 +91,9 @@ def rent(job: Job, found: Market, crowd: Crowd, *, headroom: float = HEADROOM, t
     sizer = Sizer(job=job, market=found, crowd=crowd, headroom=headroom)
     plan = sizer.offers(found.places, STRATEGIES)
     order = tuple(sizing_order(sizer, plan, tax))
-    more = [item.answer for item in order if item.answer is not None and item.answer not in plan]
-    listed = (*plan, *more)
+    table = sizer.grown(plan)
+    names = {offer.told() for offer in table}
+    more = [item.answer for item in order if item.answer is not None and item.answer.told() not in names]
+    listed = (*table, *more)
     fewest = tuple(sizer.fewest(listed))
     return Rent(market=found, headroom=headroom, tax=tax, offers=listed, fits_from=fewest, order=order)

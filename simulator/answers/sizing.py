@@ -53,23 +53,26 @@ class Sizer:
     crowd: Crowd
     headroom: float
 
+    @property
+    def checkpointed(self) -> bool:
+        """Whether the scenario computes all activations again as it is."""
+        return self.job.scenario.training.activation_checkpointing == "full"
+
     def offers(
-        self,
-        places: Iterable[Place],
-        strategies: Iterable[str],
-        hosts: int | None = None,
-        *,
-        checkpointing: bool = False,
+        self, places: Iterable[Place], strategies: Iterable[str], hosts: int | None = None, *, more: bool = False
     ) -> list[Offer]:
-        """All strategies in all places, on *hosts* or on as many GPUs as planned, and more where those are too few."""
-        strategies, places = list(strategies), list(places)
+        """All strategies in all places, on *hosts* or on as many GPUs as planned; *more* checkpoints everything."""
+        places, checkpointing = list(places), more and not self.checkpointed
         asked = [
             (place, strategy, Setting(stage=0, hosts=hosts or self._planned(place), checkpointing=checkpointing))
             for strategy in strategies
             for place in places
         ]
-        found = offers(self.crowd, self.job, asked, self.headroom)
-        return found if hosts else [self._grown(offer) for offer in found]
+        return offers(self.crowd, self.job, asked, self.headroom)
+
+    def grown(self, found: Iterable[Offer]) -> list[Offer]:
+        """Offers on the fewest hosts, double by double, on which they fit; as they were where they do on none."""
+        return [self._grown(offer) for offer in found]
 
     def fewest(self, found: Sequence[Offer]) -> list[int | None]:
         """Fewest GPUs on which each offer fits, found by halving; None for those that do not fit."""
@@ -89,13 +92,14 @@ class Sizer:
         return -(-self.job.cluster.ranks // place.per_host)
 
     def _grown(self, offer: Offer) -> Offer:
-        """*offer* on the fewest hosts, double by double, on which it fits; as it was if it does on none."""
         setting = offer.tried.setting
         if offer.passed is None or not setting.stage or offer.tried.result is None:
             return offer
-        for times in (2, 4, MOST_HOSTS):
-            if self._shortly([(offer, times * setting.hosts)])[0].passed is None:
-                asked = (offer.place, offer.strategy, replace(setting, hosts=times * setting.hosts))
+        for hosts in (times * setting.hosts for times in (2, 4, MOST_HOSTS)):
+            if self.job.micro_batches % (hosts * offer.place.per_host):
+                break
+            if self._shortly([(offer, hosts)])[0].passed is None:
+                asked = (offer.place, offer.strategy, replace(setting, hosts=hosts))
                 return offers(self.crowd, self.job, [asked], self.headroom)[0]
         return offer
 
@@ -142,18 +146,15 @@ ACROSS: Final = "ZeRO-3 across hosts, with the tax budgeted?"
 
 
 def _questions(sizer: Sizer, plan: Sequence[Offer]) -> Iterator[tuple[str, Callable[[], list[Offer]]]]:
-    market = sizer.market
+    market, places = sizer.market, (sizer.market.own, *sizer.market.bigger)
     low = [offer for offer in plan if offer.strategy in LOW]
-    own = [offer for offer in low if offer.place is market.own]
-    yield "fits under ZeRO-2?", lambda: own
+    yield "fits under ZeRO-2?", lambda: [offer for offer in low if offer.place is market.own]
     yield "a bigger GPU under ZeRO-2?", lambda: [offer for offer in low if offer.place in market.bigger]
-    places = (market.own, *market.bigger)
-    checkpointed = sizer.job.scenario.training.activation_checkpointing == "full"
-    if not checkpointed:
-        yield "activation checkpointing, under ZeRO-2?", lambda: sizer.offers(places, LOW, checkpointing=True)
+    if not sizer.checkpointed:
+        yield "activation checkpointing, under ZeRO-2?", lambda: sizer.offers(places, LOW, more=True)
     domains = [place for place in places if _has_nvlink(sizer.job, place)]
-    yield "ZeRO-3 inside one NVLink domain?", lambda: sizer.offers(domains, ["ZeRO-3"], 1, checkpointing=True)
-    yield ACROSS, lambda: sizer.offers(places, ["ZeRO-3"], checkpointing=True)
+    yield "ZeRO-3 inside one NVLink domain?", lambda: sizer.offers(domains, ["ZeRO-3"], 1, more=True)
+    yield ACROSS, lambda: sizer.grown(sizer.offers(places, ["ZeRO-3"], more=True))
 
 
 def _has_nvlink(job: Job, place: Place) -> bool:
@@ -164,7 +165,7 @@ def _has_nvlink(job: Job, place: Place) -> bool:
 def _quantized(sizer: Sizer, taxed: Offer) -> Question:
     """Ask ZeRO++, and take what is cheaper."""
     places = (sizer.market.own, *sizer.market.bigger)
-    found = cheapest(sizer.offers(places, ["ZeRO++"], checkpointing=True))
+    found = cheapest(sizer.grown(sizer.offers(places, ["ZeRO++"], more=True)))
     if found is None or found.per_billion_tokens >= taxed.per_billion_tokens:
         return Question(question="ZeRO++?", answer=taxed, told=f"no cheaper: stay with {taxed.told()}, {_taxed(taxed)}")
     return Question(question="ZeRO++?", answer=found, told=f"yes: {found.told()}, {_taxed(found)}")

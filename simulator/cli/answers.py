@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from simulator import __version__
-from simulator.cli.common import PicturePath, print_json, print_tables, scenario_options
+from simulator.cli.common import PicturePath, print_json, print_tables, scenario_options, waiting
 
 if TYPE_CHECKING:
     from simulator.answers.job import Job
@@ -56,7 +56,8 @@ def ladder(scenario: str, headroom: float, machine: bool, **asked: Any) -> None:
     from simulator.answers.ladder import ladder as climb
 
     job = _job(scenario, **asked)
-    content = climb(job, headroom).as_json()
+    with waiting("simulating the rungs"):
+        content = climb(job, headroom).as_json()
     if machine:
         print_json({"scenario": dict(job.scenario.raw), "version": __version__, **content})
         return
@@ -88,8 +89,10 @@ def rent(
         raise click.UsageError("--brief leaves out what --plot and --networks are for")
     speeds, crowd = _networks(networks), Crowd()
     job, found = _market(scenario, **asked)
-    content = compare(job, found, crowd, headroom=headroom, tax=tax).as_json()
-    many = [] if brief else counts(job, found, crowd, speeds, headroom)
+    with waiting("simulating the offers"):
+        content = compare(job, found, crowd, headroom=headroom, tax=tax).as_json()
+    with waiting("simulating numbers of GPUs and networks"):
+        many = [] if brief else counts(job, found, crowd, speeds, headroom)
     content |= {"counts": [item.as_json() for item in many], "stops": [item.as_json() for item in stops(many)]}
     if machine:
         print_json({"scenario": dict(job.scenario.raw), "version": __version__, **content})

@@ -26,6 +26,7 @@ __all__ = [
     "print_tables",
     "progress",
     "scenario_options",
+    "waiting",
 ]
 
 PICTURES = (".png", ".svg", ".pdf")
@@ -91,6 +92,18 @@ class PicturePath(click.Path):
 picture_option = click.option(
     "-o", "--output", type=PicturePath(path_type=Path, dir_okay=False), required=True, help="A .png, .svg or .pdf file."
 )
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Say on a terminal what takes long, nothing in a pipe."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
 
 
 @contextmanager

@@ -26,8 +26,8 @@ class GpuSection(Section):
     """An entry of ``gpus``."""
 
     cluster: str
-    on_demand: str | dict[str, Any]
-    spot: str | dict[str, Any] | None = None
+    on_demand: str | float | dict[str, Any]
+    spot: str | float | dict[str, Any] | None = None
 
 
 class PricesSection(Section):
@@ -103,8 +103,8 @@ def _gpu(name: str, section: GpuSection, file: Path) -> GpuPrice:
     )
 
 
-def _price(raw: str | dict[str, Any], name: str, file: Path) -> Number:
-    if not isinstance(raw, str):
+def _price(raw: str | float | dict[str, Any], name: str, file: Path) -> Number:
+    if isinstance(raw, dict):
         return number(raw, "USD/h", name, file)
     try:
         value = float(Price.parse(raw))
