@@ -2,7 +2,8 @@
 
 The tokens of a step stay the same, so on more GPUs every rank has fewer micro-steps between the same exchanges, and a
 token costs more.  The rival is a bigger GPU that keeps its weights whole: of those clusters on the same network that
-are at least as fast, the cheapest.  ZeRO-3 pays as long as its token costs no more than the rival's.
+are at least as fast, the cheapest.  ZeRO-3 pays where its token costs no more than the rival's.  It may pay again on
+more GPUs: few bigger GPUs are not as fast any more, and many suffer from the same network.
 """
 
 from __future__ import annotations
@@ -75,11 +76,19 @@ class Stop:
     tried: tuple[int, ...]
     """Numbers of GPUs on which it fits."""
     at: int | None
-    """The fewest GPUs from which on it does not pay; None: it pays on the most that were tried."""
+    """The fewest GPUs on which it does not pay; None: it pays on all that were tried."""
+    again: int | None
+    """The fewest after those on which it pays again, because what is as fast costs even more; None: on none."""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain numbers, strings, lists and mappings."""
-        return {"strategy": self.strategy, "network": self.network, "tried": list(self.tried), "stops_at": self.at}
+        return {
+            "strategy": self.strategy,
+            "network": self.network,
+            "tried": list(self.tried),
+            "stops_at": self.at,
+            "pays_again_at": self.again,
+        }
 
 
 def counts(
@@ -100,20 +109,18 @@ def counts(
 
 
 def stops(found: Sequence[Count]) -> list[Stop]:
-    """Return for each strategy and network from how many GPUs on it does not pay any more."""
+    """Return for each strategy and network on how many GPUs it stops paying; counts stand by number of GPUs."""
     lines: dict[tuple[str, float], list[Count]] = {}
     for count in found:
         lines.setdefault((count.offer.strategy, count.offer.tried.setting.network or 0.0), []).append(count)
-    return [
-        Stop(strategy=strategy, network=network, tried=tuple(count.offer.gpus for count in line), at=_stop(line))
-        for (strategy, network), line in lines.items()
-    ]
+    return [_stop(strategy, network, line) for (strategy, network), line in lines.items()]
 
 
-def _stop(line: Sequence[Count]) -> int | None:
-    """Of counts by number of GPUs: the first after the last one that pays."""
-    last = max((number for number, count in enumerate(line) if count.pays), default=-1)
-    return line[last + 1].offer.gpus if last + 1 < len(line) else None
+def _stop(strategy: str, network: float, line: Sequence[Count]) -> Stop:
+    gpus = tuple(count.offer.gpus for count in line)
+    at = next((count.offer.gpus for count in line if not count.pays), None)
+    later = (count.offer.gpus for count in line if at is not None and count.offer.gpus > at and count.pays)
+    return Stop(strategy=strategy, network=network, tried=gpus, at=at, again=next(later, None))
 
 
 def _everywhere(

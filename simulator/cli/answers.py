@@ -114,7 +114,7 @@ def _market(scenario: str, *, prices: str | None, spot: bool, **asked: Any) -> t
 def _print_rent(content: dict[str, Any], job: Job, *, brief: bool) -> None:
     from rich.markup import escape
 
-    from simulator.readings.advice import offers_table, stops_table
+    from simulator.readings.advice import counts_table, offers_table
 
     listed = content["prices"]
     title = f"{_title(job)}; prices: {listed['title']} ({listed['source']})"
@@ -124,8 +124,12 @@ def _print_rent(content: dict[str, Any], job: Job, *, brief: bool) -> None:
     if not any(item["rival"] for item in content["counts"]):
         print_tables("no bigger GPU of the list is a rival to ZeRO-3: none fits under ZeRO-2, or none is as fast")
         return
-    about = f"{job.scenario.accelerator.name}: GPUs from which on a bigger GPU on a lower stage is cheaper and as fast"
-    print_tables("", stops_table(content["stops"], about))
+    for strategy in dict.fromkeys(count["strategy"] for count in content["counts"]):
+        about = (
+            f"{strategy} on {job.scenario.accelerator.name}: price of a token / that on the cheapest bigger GPU as fast"
+        )
+        print_tables("", counts_table(content, strategy, about))
+    print_tables("below 1 it pays; alone: no bigger GPU on a lower stage is as fast")
 
 
 def _draw(content: dict[str, Any], job: Job, plot: Path) -> None:
@@ -146,6 +150,7 @@ def _job(scenario: str, *, overrides: Sequence[str], topology: str | None, names
 
 def _networks(text: str | None) -> Sequence[float]:
     from simulator.answers.counts import NETWORKS
+    from simulator.errors import InputError
     from simulator.sweep.axes import axis
     from simulator.units import Bandwidth
 
@@ -153,7 +158,10 @@ def _networks(text: str | None) -> Sequence[float]:
         return NETWORKS
     values = [str(point["network"]) for point in axis(f"network={text}", "--networks").points]
     unit = re.sub(r"^[\d.\s]+", "", values[-1])
-    return [float(Bandwidth.parse(f"{value} {unit}" if re.fullmatch(r"[\d.]+", value) else value)) for value in values]
+    try:
+        return [float(Bandwidth.parse(value if value.endswith(unit) else f"{value} {unit}")) for value in values]
+    except InputError as error:
+        raise InputError(error.problem, key="--networks", value=text, remedy=error.remedy) from None
 
 
 def _title(job: Job) -> str:

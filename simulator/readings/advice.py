@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-__all__ = ["ladder_table", "offers_table", "stops_table"]
+__all__ = ["counts_table", "ladder_table", "offers_table"]
 
 GB: Final = 1e9
 
@@ -69,20 +69,31 @@ def _offer(offer: Mapping[str, Any]) -> Iterable[str]:
     )  # fmt: skip
 
 
-def stops_table(stops: Sequence[Mapping[str, Any]], title: str) -> Table:
-    """From how many GPUs on each strategy does not pay, by network."""
-    strategies = list(dict.fromkeys(stop["strategy"] for stop in stops))
-    table = _table(title, [], ["network\n[Gbit/s/host]", *(f"{name} stops\npaying at" for name in strategies)])
-    for network in dict.fromkeys(stop["network"] for stop in stops):
-        mine = {stop["strategy"]: _stop(stop) for stop in stops if stop["network"] == network}
-        table.add_row(f"{network / GBIT_PER_SECOND:.0f}", *(mine.get(name, "-") for name in strategies))
+def counts_table(content: Mapping[str, Any], strategy: str, title: str) -> Table:
+    """Price of a token relative to the rival's: a line per network, a column per number of GPUs."""
+    counts = [count for count in content["counts"] if count["strategy"] == strategy]
+    gpus = sorted({count["gpus"] for count in counts})
+    headings = ["network\n[Gbit/s/host]", *(f"{number}\nGPUs" for number in gpus), "stops paying"]
+    table = _table(title, [], headings)
+    for stop in (stop for stop in content["stops"] if stop["strategy"] == strategy):
+        cells = {count["gpus"]: _ratio(count) for count in counts if count["network"] == stop["network"]}
+        network = f"{stop['network'] / GBIT_PER_SECOND:g}"
+        table.add_row(network, *(cells.get(number, "-") for number in gpus), _stop(stop))
     return table
+
+
+def _ratio(count: Mapping[str, Any]) -> str:
+    if count["rival"] is None:
+        return "alone"
+    ratio = f"{count['per_billion_tokens'] / count['rival']['per_billion_tokens']:.2f}"
+    return ratio if count["pays"] else f"[red]{ratio}[/red]"
 
 
 def _stop(stop: Mapping[str, Any]) -> str:
     if stop["stops_at"] is None:
-        return f"pays to {stop['tried'][-1]} GPUs"
-    return f"{stop['stops_at']} GPUs" if stop["stops_at"] != stop["tried"][0] else f"never pays from {stop['tried'][0]}"
+        return "nowhere"
+    again = f" to {stop['pays_again_at']}" if stop["pays_again_at"] else ""
+    return f"from {stop['stops_at']}{again} GPUs"
 
 
 def _fits(item: Mapping[str, Any]) -> str:

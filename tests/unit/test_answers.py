@@ -115,7 +115,7 @@ def test_13b_on_two_hosts_needs_stage_2_because_stage_1_misses_the_headroom(text
     assert f"as fast within 1 % and sends {2 if textbook else 3} Ψ a step against {law} with k = 8 of stage 2" in passed
 
 
-@pytest.mark.parametrize("textbook", [False, True])
+@pytest.mark.parametrize("textbook", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_7b_on_slow_ethernet_takes_stage_1_over_stage_2_for_the_traffic(textbook):
     job = load_job("llama-2-7b-cloud-ethernet", textbook=textbook)
     assert job.scenario.training.gradient_accumulation == 32
@@ -266,16 +266,17 @@ def offer(result, hosts, price, place=PLACE, strategy="ZeRO-3"):
     return Offer(place=place, strategy=strategy, tried=replace(result, setting=setting, result=priced), passed=None)
 
 
-@pytest.mark.parametrize(("prices", "stop"), [
-    ([1, 2, 3, 4], None), ([1, 2, 5, 6], 32), ([5, 6, 7, 8], 8), ([5, 2, 5, 6], 32), ([1, 2, 3, 5], 64),
+@pytest.mark.parametrize(("prices", "at", "again"), [
+    ([1, 2, 3, 4], None, None), ([1, 2, 5, 6], 32, None), ([5, 6, 7, 8], 8, None), ([5, 2, 5, 6], 8, 16),
+    ([1, 5, 6, 3], 16, 64),
 ])  # fmt: skip
-def test_zero_3_stops_paying_after_the_last_count_at_which_it_pays(result, prices, stop):
+def test_zero_3_stops_paying_at_the_first_count_that_costs_more_than_the_rival(result, prices, at, again):
     rival = offer(result, 1, 4.0, replace(PLACE, gpu="big"), "ZeRO-1")
     line = [
         Count(offer=offer(result, hosts, price), rival=rival) for hosts, price in zip((1, 2, 4, 8), prices, strict=True)
     ]
     (found,) = stops(line)
-    assert (found.at, found.tried) == (stop, (8, 16, 32, 64))
+    assert (found.at, found.again, found.tried) == (at, again, (8, 16, 32, 64))
 
 
 def test_without_a_rival_it_pays(result):
@@ -293,7 +294,7 @@ def test_the_figure_says_where_it_stops_paying(result):
     rival = offer(result, 1, 4.0, replace(PLACE, gpu="big"), "ZeRO-1")
     line = [Count(offer=offer(result, hosts, price), rival=rival) for hosts, price in ((1, 2.0), (2, 8.0))]
     figure = counts_figure([item.as_json() for item in line], [item.as_json() for item in stops(line)], "job")
-    assert figure.get_suptitle() == "ZeRO-3 stops paying from 16 GPUs at 100 Gbit/s per host"
+    assert figure.get_suptitle() == "ZeRO-3 on small stops paying at 16 GPUs on 100 Gbit/s per host"
     (axes,) = figure.axes
     assert list(axes.lines[0].get_ydata()) == [0.5, 2.0]
     with pytest.raises(InputError, match="no bigger GPU is a rival"):
@@ -347,7 +348,8 @@ def test_rent_brief_leaves_the_counts_out(written):
     (("ladder", "llama-2-7b-one-host", "--headroom", "100%"), "expected a part of a whole, like 10%"),
     (("ladder", "llama-2-7b-one-host", "--variant", "zero9"), "zero9"),
     (("rent", "llama-2-7b-one-host", "--prices", "nowhere.yaml"), "nowhere.yaml"),
-    (("rent", "llama-2-7b-one-host", "--networks", "fast"), "fast"),
+    (("rent", "llama-2-7b-one-host", "--networks", "fast"), "--networks: 'fast'"),
+    (("rent", "llama-2-7b-one-host", "--networks", "100,200"), "--networks: '100,200': the unit is missing"),
     (("rent", "llama-2-7b-one-host", "--brief", "--plot", "a.png"), "--brief"),
     (("rent", "llama-2-7b-one-host", "--topology", "hgx-h20"), "set prices.per_gpu_hour"),
 ])  # fmt: skip

@@ -61,6 +61,9 @@ def counts_figure(counts: Sequence[Row], stops: Sequence[Row], title: str) -> Fi
         else:
             axes.tick_params(axis="y", labelleft=False)
     _legend(figure, drawn, networks)
+    if len(drawn) < len(counts):
+        said = "where a line ends, no bigger GPU on a lower stage is as fast on that network"
+        figure.text(0.012, 0.12 / HEIGHT, said, fontsize=SMALL, color=GREY)
     return figure
 
 
@@ -91,9 +94,7 @@ def _limits(drawn: Sequence[Row]) -> tuple[float, float]:
 
 
 def _legend(figure: Figure, drawn: Sequence[Row], networks: Sequence[float]) -> None:
-    lines = [
-        handle(f"{network / GBIT_PER_SECOND:.0f} Gbit/s", *look(number)) for number, network in enumerate(networks)
-    ]
+    lines = [handle(f"{network / GBIT_PER_SECOND:g} Gbit/s", *look(number)) for number, network in enumerate(networks)]
     rivals = dict.fromkeys(f"{count['rival']['strategy']} on {count['rival']['gpu']}" for count in drawn)
     others = [handle(name, "none", "") for name in rivals]
     groups = {"network per host": lines, "bigger GPU: cheapest as fast": others}
@@ -101,16 +102,19 @@ def _legend(figure: Figure, drawn: Sequence[Row], networks: Sequence[float]) -> 
 
 
 def _finding(stops: Sequence[Row], gpu: str) -> str:
-    """Say where the first strategy stops paying on the slowest and on the fastest network."""
+    """Say on which networks the first strategy stops paying, and where first."""
     mine = [stop for stop in stops if stop["strategy"] == stops[0]["strategy"]]
+    strategy, most = mine[0]["strategy"], max(stop["tried"][-1] for stop in mine)
     ending = [stop for stop in mine if stop["stops_at"] is not None]
-    strategy = mine[0]["strategy"]
     if not ending:
-        return f"{strategy} on {gpu} pays on all of these networks, up to {mine[0]['tried'][-1]:,} GPUs"
-    told = [f"from {stop['stops_at']:,} GPUs at {_gbit(stop)}" for stop in (ending[0], *ending[1:][-1:])]
-    rest = f", never at {_gbit(mine[len(ending)])} and more" if len(ending) < len(mine) else ""
-    return f"{strategy} stops paying {', '.join(told)} per host{rest}"
+        return f"{strategy} on {gpu} pays on all of these networks, up to {most:,} GPUs"
+    first = min(ending, key=lambda stop: stop["stops_at"])
+    told = f"{strategy} on {gpu} stops paying at {first['stops_at']:,} GPUs on {_gbit(first)} per host"
+    if len(ending) == len(mine):
+        return told
+    always = min((stop for stop in mine if stop["stops_at"] is None), key=lambda stop: stop["network"])
+    return f"{told}, and pays throughout on {_gbit(always)}"
 
 
 def _gbit(stop: Row) -> str:
-    return f"{stop['network'] / GBIT_PER_SECOND:.0f} Gbit/s"
+    return f"{stop['network'] / GBIT_PER_SECOND:g} Gbit/s"
