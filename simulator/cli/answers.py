@@ -136,7 +136,10 @@ def _draw(content: dict[str, Any], job: Job, plot: Path) -> None:
     from simulator.readings.files import write_atomically
     from simulator.readings.plots import counts_figure
 
-    write_atomically(plot, counts_figure(content["counts"], content["stops"], job.scenario.name).savefig)
+    tokens = job.micro_batches * job.scenario.tokens_per_micro_batch
+    size = f"{job.scenario.training.micro_batch} x {job.scenario.model.sequence_length} tokens"
+    title = f"{job.scenario.model.name}, {tokens / 1e6:.3g} million tokens in a step, micro-batches of {size}"
+    write_atomically(plot, counts_figure(content["counts"], content["stops"], title).savefig)
 
 
 def _job(scenario: str, *, overrides: Sequence[str], topology: str | None, names: Sequence[str], textbook: bool) -> Job:

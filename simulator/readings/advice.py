@@ -92,8 +92,8 @@ def _ratio(count: Mapping[str, Any]) -> str:
 def _stop(stop: Mapping[str, Any]) -> str:
     if stop["stops_at"] is None:
         return "nowhere"
-    again = f" to {stop['pays_again_at']}" if stop["pays_again_at"] else ""
-    return f"from {stop['stops_at']}{again} GPUs"
+    again = f", pays again at {stop['pays_again_at']}" if stop["pays_again_at"] else ""
+    return f"at {stop['stops_at']} GPUs{again}"
 
 
 def _fits(item: Mapping[str, Any]) -> str:

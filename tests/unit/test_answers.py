@@ -1,6 +1,8 @@
 """What to run and what to rent: the ladder, the sizing order, the counts at which ZeRO-3 stops paying."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -19,6 +21,8 @@ from simulator.world.document import data_directory
 from simulator.world.prices import load_prices
 from tests.command import zerosim
 from tests.conftest import content
+
+GUIDE = Path(__file__).parents[2] / "docs/guides/rent-or-buy.md"
 
 LISTED = {
     "a100-sxm-80gb": (1.43, 1.12),
@@ -335,6 +339,33 @@ def test_rent_prints_draws_and_gives_json(written, tmp_path):
     for one in found["offers"]:
         lost = one["result"]["cost"]["exposed_per_step"] / 32  # tokens of a step, at any number of GPUs
         assert one["exposed_per_billion_tokens"] == pytest.approx(1e9 * lost, rel=1e-9)
+
+
+def test_the_guide_from_python_runs(capsys):
+    code = re.search(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.S | re.M)[1]
+    exec(code, {})
+    rung, offer_ = capsys.readouterr().out.splitlines()
+    assert rung == "stage 1"
+    assert re.fullmatch(r"ZeRO-1 on 8 x h100-sxm-80gb [\d.]+", offer_)
+
+
+@pytest.mark.slow
+def test_the_tables_of_the_guide_are_what_is_simulated():
+    text = GUIDE.read_text(encoding="utf-8")
+    shown = {line.strip() for line in zerosim("ladder", "llama-2-13b-two-hosts").stdout.splitlines()}
+    rungs = re.findall(r"^ ((?:stage|\+|2 x) .+)$", text, re.M)
+    assert len(rungs) == 6
+    assert set(rungs) <= shown
+    asked = ("llama-2-13b-two-hosts", "--set", "training.micro_batch=1", "--brief", "--json")
+    offers = msgspec.json.decode(zerosim("rent", *asked).stdout)["offers"]
+    found = {(one["per_gpu_hour"], one["strategy"]): one for one in offers}
+    rows = re.findall(r"^\| \w\d+ \d+ GB \|(.+)\|$", text, re.M)
+    assert len(rows) == 4
+    for price, *cells in ([float(cell) for cell in row.split("|")] for row in rows):
+        totals = [found[price, strategy]["per_billion_tokens"] for strategy in ("ZeRO-1", "ZeRO-2", "ZeRO-3")]
+        sharded = found[price, "ZeRO-3"]
+        parts = [sharded["exposed_per_billion_tokens"], sharded["network_per_billion_tokens"]]
+        assert cells == pytest.approx([*totals, *parts], abs=0.0051)
 
 
 def test_rent_brief_leaves_the_counts_out(written):

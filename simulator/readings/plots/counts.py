@@ -46,7 +46,7 @@ def counts_figure(counts: Sequence[Row], stops: Sequence[Row], title: str) -> Fi
         raise InputError("nothing to draw: no bigger GPU is a rival to ZeRO-3", key="--plot", remedy="leave it out")
     figure = Figure(figsize=(WIDTH, HEIGHT))
     gpu = drawn[0]["gpu"]
-    headline(figure, f"{_finding(stops, gpu)}", f"{title}: tokens of a step and micro-batch stay the same")
+    headline(figure, _finding(stops, gpu), f"{title}, on any number of GPUs")
     strategies = list(dict.fromkeys(count["strategy"] for count in drawn))
     networks = list(dict.fromkeys(count["network"] for count in counts))
     wide = (WIDTH - LEGEND - 0.9) / len(strategies)
@@ -112,8 +112,8 @@ def _finding(stops: Sequence[Row], gpu: str) -> str:
     told = f"{strategy} on {gpu} stops paying at {first['stops_at']:,} GPUs on {_gbit(first)} per host"
     if len(ending) == len(mine):
         return told
-    always = min((stop for stop in mine if stop["stops_at"] is None), key=lambda stop: stop["network"])
-    return f"{told}, and pays throughout on {_gbit(always)}"
+    always = [stop for stop in mine if stop["network"] > max(item["network"] for item in ending)]
+    return f"{told}, and pays everywhere from {_gbit(always[0])} on" if always else told
 
 
 def _gbit(stop: Row) -> str:
