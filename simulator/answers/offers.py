@@ -41,8 +41,9 @@ class Place:
     """Name of the part."""
     memory: float
     """[B]"""
-    cluster: str | None
-    """None: the scenario's."""
+    cluster: str
+    own: bool
+    """Whether that is the scenario's, with all that it says of it."""
     per_host: int
     price: Number
     """Of one GPU [US$/h]."""
@@ -182,9 +183,10 @@ def market(job: Job, prices: PriceList, terms: Terms = "on_demand") -> Market:
 
 
 def _place(job: Job, price: Number, terms: str) -> Place:
-    part, per_host = job.scenario.accelerator, job.cluster.accelerators_per_host
+    part, cluster = job.scenario.accelerator, job.cluster
+    per_host, memory = cluster.accelerators_per_host, part.memory.value
     return Place(
-        gpu=part.name, memory=part.memory.value, cluster=None, per_host=per_host, price=price, terms=terms
+        gpu=part.name, memory=memory, cluster=cluster.name, own=True, per_host=per_host, price=price, terms=terms
     )  # fmt: skip
 
 
@@ -203,7 +205,9 @@ def _other(job: Job, name: str, prices: PriceList, terms: Terms) -> Place:
     price, found = gpu.on(terms)
     memory = accelerator(name).memory.value
     per_host = cluster.accelerators_per_host
-    return Place(gpu=name, memory=memory, cluster=gpu.cluster, per_host=per_host, price=price, terms=found)
+    return Place(
+        gpu=name, memory=memory, cluster=gpu.cluster, own=False, per_host=per_host, price=price, terms=found
+    )  # fmt: skip
 
 
 def _check_times(job: Job) -> None:
@@ -218,7 +222,12 @@ def _check_times(job: Job) -> None:
 def offers(crowd: Crowd, job: Job, asked: Sequence[tuple[Place, str, Setting]], headroom: float) -> list[Offer]:
     """Simulate *job* in places, under strategies; the settings say how many hosts and what else."""
     settings = [
-        replace(setting, cluster=place.cluster, per_gpu_hour=place.price.value, **STRATEGIES[strategy])
+        replace(
+            setting,
+            cluster=None if place.own else place.cluster,
+            per_gpu_hour=place.price.value,
+            **STRATEGIES[strategy],
+        )
         for place, strategy, setting in asked
     ]
     return [

@@ -158,7 +158,7 @@ def _questions(sizer: Sizer, plan: Sequence[Offer]) -> Iterator[tuple[str, Calla
 
 
 def _has_nvlink(job: Job, place: Place) -> bool:
-    cluster = job.cluster if place.cluster is None else load_cluster(place.cluster, job.scenario.file)
+    cluster = job.cluster if place.own else load_cluster(place.cluster, job.scenario.file)
     return any(link.technology in SCALE_UP for link in cluster.links)
 
 

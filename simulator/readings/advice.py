@@ -43,16 +43,16 @@ def _rung(rung: Mapping[str, Any]) -> Iterable[str]:
 def offers_table(content: Mapping[str, Any], title: str) -> Table:
     """One line per GPU and strategy; the answer stands out."""
     headings = (
-        "[$/GPU h]", "GPUs", "memory\n[GB]", "fits", "fits from\n[GPUs]", "step\n[s]", "h for\n1 Gtoken", "[$/step]",
+        "[$/GPU h]", "GPUs", "memory\n[GB]", "fits from\n[GPUs]", "step\n[s]", "h for\n1 Gtoken", "[$/step]",
         "[$/Gtoken]", "exposed\n[$/Gtoken]", "network\n[$/Gtoken]",
     )  # fmt: skip
-    table = _table(title, ["GPU", "strategy"], headings)
+    table = _table(title, ["GPU", "cluster", "strategy"], headings)
     offers = content["offers"]
     for number, offer in enumerate(offers):
         style = "bold green" if offer["told"] == content["answer"] else None
         last = number + 1 == len(offers) or offers[number + 1]["strategy"] != offer["strategy"]
         strategy = offer["strategy"] + (" + checkpointing" if offer["checkpointing"] else "")
-        table.add_row(offer["gpu"], strategy, *_offer(offer), style=style, end_section=last)
+        table.add_row(offer["gpu"], escape(offer["cluster"]), strategy, *_offer(offer), style=style, end_section=last)
     return table
 
 
@@ -60,10 +60,11 @@ def _offer(offer: Mapping[str, Any]) -> Iterable[str]:
     result = offer["result"]
     price = f"{offer['per_gpu_hour']:.2f}" + (" spot" if offer["terms"] == "spot" else "")
     if result is None:
-        return (price, f"{offer['gpus']}", *("-",) * 9)
+        return (price, f"{offer['gpus']}", *("-",) * 8)
+    fits = f"{offer['fits_from']}" if offer["fits"] else "[red]no[/red]"
     return (
-        price, f"{offer['gpus']}", f"{result['memory']['needed'] / GB:.1f}", _fits(offer),
-        f"{offer['fits_from'] or '-'}", f"{result['step_time']:.2f}", f"{1e9 / offer['tokens_per_second'] / HOUR:.2f}",
+        price, f"{offer['gpus']}", f"{result['memory']['needed'] / GB:.1f}", fits,
+        f"{result['step_time']:.2f}", f"{1e9 / offer['tokens_per_second'] / HOUR:.2f}",
         f"{result['cost']['per_step']:.3f}", f"{offer['per_billion_tokens']:.2f}",
         f"{offer['exposed_per_billion_tokens']:.2f}", f"{offer['network_per_billion_tokens']:.2f}",
     )  # fmt: skip

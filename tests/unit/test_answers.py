@@ -252,7 +252,7 @@ def test_memory_has_settled_after_two_micro_steps():
 
 
 PLACE = Place(
-    gpu="small", memory=80e9, cluster=None, per_host=8, terms="on_demand",
+    gpu="small", memory=80e9, cluster="here", own=True, per_host=8, terms="on_demand",
     price=Number(value=1.0, name="price", unit="USD/h", basis="chosen"),
 )  # fmt: skip
 
