@@ -16,8 +16,7 @@ from simulator.crowd import Crowd
 from simulator.errors import InputError
 from simulator.explore import run_variant
 from simulator.readings.plots import counts_figure
-from simulator.world.catalog import Number, sources
-from simulator.world.document import data_directory
+from simulator.world.catalog import Number
 from simulator.world.prices import load_prices
 from tests.command import zerosim
 from tests.conftest import content
@@ -69,16 +68,6 @@ def test_the_list_is_the_survey_of_september_2026():
     found = load_prices()
     assert found.date == "2026-09"
     assert {name: (gpu.on_demand.value, gpu.spot and gpu.spot.value) for name, gpu in found.gpus.items()} == LISTED
-
-
-def test_every_price_says_where_it_comes_from():
-    paths = sorted((data_directory("topologies") / "prices").glob("*.yaml"))
-    assert paths
-    for path in paths:
-        for gpu in load_prices(str(path)).gpus.values():
-            for price in filter(None, (gpu.on_demand, gpu.spot)):
-                assert price.source in sources()
-                assert price.at
 
 
 def test_without_a_spot_price_it_is_the_one_on_demand():

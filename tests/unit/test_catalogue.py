@@ -30,7 +30,7 @@ def written_numbers(content: object) -> list[dict[str, object]]:
 
 
 def number_files() -> list[Path]:
-    folders = (data_directory("topologies") / name for name in ("parts", "libraries", "stacks", "servers"))
+    folders = (data_directory("topologies") / name for name in ("parts", "libraries", "stacks", "servers", "prices"))
     return [*shipped_clusters(), *(path for folder in folders for path in sorted(folder.glob("*.yaml")))]
 
 
