@@ -33,7 +33,9 @@ def zerosim() -> None:
 
 topology.add_command(import_)
 topology.add_command(calibrate)
-for command in (run, show, program, volume, memory, trace, plot, topology, collective, sweep, whatif, ladder, rent, validate):
+for command in (run, show, program, volume, memory, trace, plot, topology, collective):
+    zerosim.add_command(command)
+for command in (sweep, whatif, ladder, rent, validate):
     zerosim.add_command(command)
 
 
