@@ -11,6 +11,7 @@ from simulator import __version__
 from simulator.cli.answers import ladder, rent
 from simulator.cli.calibrate import calibrate
 from simulator.cli.collective import collective
+from simulator.cli.compare import compare
 from simulator.cli.imports import import_
 from simulator.cli.sweep import sweep
 from simulator.cli.topology import topology
@@ -35,7 +36,7 @@ topology.add_command(import_)
 topology.add_command(calibrate)
 for command in (run, show, program, volume, memory, trace, plot, topology, collective):
     zerosim.add_command(command)
-for command in (sweep, whatif, ladder, rent, validate):
+for command in (sweep, compare, whatif, ladder, rent, validate):
     zerosim.add_command(command)
 
 
