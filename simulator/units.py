@@ -18,7 +18,19 @@ from quantiphy import Quantity as _Parser
 
 from simulator.errors import InputError
 
-__all__ = ["Bandwidth", "Bytes", "Duration", "Flop", "FlopRate", "Price", "Quantity", "binary", "quantity", "readable"]
+__all__ = [
+    "Bandwidth",
+    "Bytes",
+    "Duration",
+    "Flop",
+    "FlopRate",
+    "Price",
+    "Quantity",
+    "Share",
+    "binary",
+    "quantity",
+    "readable",
+]
 
 _NUMBER: Final = re.compile(r"^\s*[+-]?[\d._]+(?:[eE][+-]?\d+)?\s*")
 
@@ -114,6 +126,17 @@ class Price(Quantity):
 
     factors: ClassVar[dict[str, float]] = {"USD/h": 1.0, "$/h": 1.0, "US$/h": 1.0}
     example: ClassVar[str] = "1.43 USD/h"
+
+
+class Share(Quantity):
+    """A part of a whole.
+
+    >>> Share.parse("5 %")
+    0.05
+    """
+
+    factors: ClassVar[dict[str, float]] = {"%": 0.01}
+    example: ClassVar[str] = "5 %"
 
 
 _BY_UNIT = {"s": Duration, "B": Bytes, "B/s": Bandwidth, "FLOP": Flop, "FLOP/s": FlopRate, "USD/h": Price}

@@ -13,6 +13,7 @@ from simulator.cli.calibrate import calibrate
 from simulator.cli.collective import collective
 from simulator.cli.compare import compare
 from simulator.cli.imports import import_
+from simulator.cli.require import require
 from simulator.cli.sweep import sweep
 from simulator.cli.topology import topology
 from simulator.cli.validate import validate
@@ -36,7 +37,7 @@ topology.add_command(import_)
 topology.add_command(calibrate)
 for command in (run, show, program, volume, memory, trace, plot, topology, collective):
     zerosim.add_command(command)
-for command in (sweep, compare, whatif, ladder, rent, validate):
+for command in (sweep, compare, whatif, require, ladder, rent, validate):
     zerosim.add_command(command)
 
 

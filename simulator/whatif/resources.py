@@ -29,7 +29,7 @@ from simulator.world.scenario import Scenario, Variant
 from simulator.world.topology.cluster import Cluster, LinkKind
 from simulator.world.topology.servers import server_of
 
-__all__ = ["Resource", "resources"]
+__all__ = ["SIZES", "Resource", "relinked", "resources", "with_cluster"]
 
 SIZES: Final[Mapping[type, tuple[str, ...]]] = {
     TextbookPolicy: ("prefetch", "bucket_size"),
@@ -90,7 +90,7 @@ def resources(scenario: Scenario, variant: Variant, ready: Stage, recorder: Reco
         return at
 
     def placed(changed: Callable[[Cluster, float], Cluster]) -> Callable[[float], Stage]:
-        return on(lambda factor: (_with_cluster(scenario, changed(scenario.cluster, factor)), variant))
+        return on(lambda factor: (with_cluster(scenario, changed(scenario.cluster, factor)), variant))
 
     yield from _links(scenario.cluster, placed)
     yield from _of_stage(ready)
@@ -107,7 +107,8 @@ Placed = Callable[[Callable[[Cluster, float], Cluster]], Callable[[float], Stage
 On = Callable[[Callable[[float], tuple[Scenario, Variant]]], Callable[[float], Stage]]
 
 
-def _with_cluster(scenario: Scenario, cluster: Cluster) -> Scenario:
+def with_cluster(scenario: Scenario, cluster: Cluster) -> Scenario:
+    """Return *scenario* on another *cluster*."""
     return replace(scenario, place=replace(scenario.place, cluster=cluster))
 
 
@@ -120,10 +121,10 @@ def _links(cluster: Cluster, placed: Placed) -> Iterator[Resource]:
     for link in cluster.links:
 
         def wider(cluster: Cluster, factor: float, name: str = link.name) -> Cluster:
-            return _relinked(cluster, name, lambda item: replace(item, nominal=_scaled(item.nominal, factor)))
+            return relinked(cluster, name, lambda item: replace(item, nominal=_scaled(item.nominal, factor)))
 
         def nearer(cluster: Cluster, factor: float, name: str = link.name) -> Cluster:
-            return _relinked(cluster, name, lambda item: replace(item, latency=_scaled(item.latency, 1 / factor)))
+            return relinked(cluster, name, lambda item: replace(item, latency=_scaled(item.latency, 1 / factor)))
 
         now = readable(link.nominal.value, "B/s")
         yield Resource(name=f"{link.name} bandwidth", now=now, change="better", at=placed(wider))
@@ -132,7 +133,9 @@ def _links(cluster: Cluster, placed: Placed) -> Iterator[Resource]:
             yield Resource(name=f"{link.name} latency", now=now, change="better", at=placed(nearer))
 
 
-def _relinked(cluster: Cluster, name: str, change: Callable[[LinkKind], LinkKind]) -> Cluster:
+def relinked(cluster: Cluster, name: str, change: Callable[[LinkKind], LinkKind]) -> Cluster:
+    """Return *cluster* with another kind of link called *name*, on hosts of all types."""
+
     def changed(links: tuple[LinkKind, ...]) -> tuple[LinkKind, ...]:
         return tuple(change(link) if link.name == name else link for link in links)
 

@@ -30,6 +30,7 @@ ROOMS = [
     "sweep",
     "whatif",
     "answers",
+    "require",
     "calibrate",
     "collective",
     "validate",

@@ -86,6 +86,7 @@ def curves_figure(
     color: str | None = None,
     rows: str | None = None,
     cols: str | None = None,
+    goal: float | None = None,
 ) -> Figure:
     """Metric *y* over the numeric key *x*, a line for each variant or value of the key *color*.
 
@@ -102,6 +103,8 @@ def curves_figure(
         What was simulated; who is best where stands below it.
     rows, cols
         Keys with a panel for each value.
+    goal
+        A height to be marked, in SI.
 
     Raises
     ------
@@ -111,17 +114,19 @@ def curves_figure(
     results = list(results)
     asked = layout("curves", results, x=x, y=y, color=color, rows=rows, cols=cols)
     found = marks(results, asked)
-    drawing = _drawing(asked, found)
+    drawing = _drawing(asked, found, goal)
     figure, panels = multiples(asked, found, title, _finding(drawing, found))
     for item in panels:
         _draw(item, drawing)
         _frame(item, drawing)
+        if goal is not None:
+            item.axes.axhline(goal / drawing.size, color="black", linewidth=1.0, linestyle="--", gid="goal")
     finish(figure, found, _legends(drawing, found, [item.axes for item in panels]))
     return figure
 
 
-def _drawing(asked: Layout, found: Sequence[Mark]) -> _Drawing:
-    values = [mark.values["y"] for mark in found if mark.values]
+def _drawing(asked: Layout, found: Sequence[Mark], goal: float | None) -> _Drawing:
+    values = [mark.values["y"] for mark in found if mark.values] + ([] if goal is None else [goal])
     size, unit = display_unit(asked.metrics["y"].unit, values)
     low, high = min(values) / size, max(values) / size
     wide = unit != "%" and low > 0 and high > WIDE * low
@@ -247,6 +252,8 @@ def _legends(drawing: _Drawing, found: Sequence[Mark], panels: Sequence[Axes]) -
     lines: list[Artist] = [handle(key.told(text), *look(number)) for number, text in enumerate(key.texts)]
     drawn = {artist.get_gid() for axes in panels for artist in axes.get_children()}
     others: list[Artist] = []
+    if "goal" in drawn:
+        others.append(handle("goal", "black", "", linestyle="--"))
     if "change" in drawn:
         others.append(handle("another is best from here", GREY, "", linestyle=":"))
     if "crossing" in drawn:
