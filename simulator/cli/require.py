@@ -155,9 +155,9 @@ def _remarks(item: Requirement, goal: Goal) -> Iterator[str]:
         yield "the smallest value that was tried"
     elif item.below.problem:
         yield f"below: {item.below.problem}"
-    if item.lost is not None:
+    if item.lost is not None and item.until is not None:
         why = item.lost.problem or f"reaches {_reached(item.lost.reached, goal)}"
-        yield f"not with {item.told(item.lost.value)}: {why}"
+        yield f"up to {item.told(item.until)}, {item.told(item.lost.value)} {why}"
     if item.earlier:
         yield f"not monotone: also reached from {', '.join(map(item.told, item.earlier))}, and lost again"
 

@@ -34,8 +34,10 @@ class Requirement:
     """The metric there."""
     below: Trial | None
     """The neighbour below, which is not enough; None if nothing below was tried."""
+    until: float | None
+    """The largest that was simulated up to which it is."""
     lost: Trial | None
-    """A larger value that is not enough any more."""
+    """The neighbour above that, with which it is lost; None if nothing above was tried."""
     earlier: tuple[float, ...]
     """Smaller values from which on the goal is reached for a while, and lost again."""
     floor: Floor | None
@@ -57,12 +59,12 @@ class Answer:
     """The metric of the scenario as it is."""
     requirements: tuple[Requirement, ...]
     curves: Mapping[str, tuple[Mapping[str, Any], ...]] = field(repr=False)
-    """By knob: results at the values that were looked at first, as a sweep has them."""
+    """By knob: results at the values that were looked at first, as a sweep has them; for figures alone."""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain numbers, strings, lists and mappings."""
-        found = asdict(replace(self, curves={}))
-        return {key: value for key, value in found.items() if key != "curves"}
+        requirements = [asdict(item) for item in self.requirements]
+        return {"name": self.name, "now": self.now, "requirements": requirements}
 
 
 def require(scenario: Scenario, variant: Variant, goal: Goal, knobs: Iterable[Knob]) -> Answer:
@@ -108,6 +110,7 @@ class _Search:
             value=row[0].value if row else None,
             reached=row[0].reached if row else None,
             below=trials[start - 1] if start else None,
+            until=row[-1].value if row else None,
             lost=trials[end] if end < len(trials) else None,
             earlier=tuple(each[0].value for each in found[:-1]),
             floor=None if row else floor_of(self._goal, trials, self._results),

@@ -44,7 +44,7 @@ class Goal:
     def told(self, reached: float) -> str:
         """*reached* for people."""
         if self.metric.unit == "1":
-            return f"{100 * reached:.3g} %"
+            return f"{100 * reached:.4g} %"
         return readable(reached, "s", 4) if self.metric.unit == "s" else f"{reached:,.4g} {self.metric.unit}"
 
     @property

@@ -7,18 +7,18 @@ numbers doubled and halved.  Let :math:`v_0 < v_1 < \ldots` be all values tried,
 .. math:: v_i, v_{i+1}, \ldots, v_j
 
 the last of them that reach the goal, in a row.  While there are values between :math:`v_{i-1}`, which does not, and
-:math:`v_i`, some of them are tried and the row is looked for again.  In the end :math:`v_i` is the answer, and its
-neighbour below, within one percent or the whole number before it, is known not to be enough.  Rows before that one, and
-what comes after :math:`v_j`, are told: the goal is reached there and lost again.
+:math:`v_i`, some of them are tried and the row is looked for again; likewise between :math:`v_j` and :math:`v_{j+1}`.
+In the end :math:`v_i` is the answer, and its neighbour below, within one percent or the whole number before it, is known
+not to be enough.  That the goal is lost again at :math:`v_{j+1}` is told, and so are rows before that one.
 
 A value with which the step does not fit in memory, or cannot run, does not reach anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, Final
 
 from simulator.require.goal import Goal
@@ -58,7 +58,7 @@ class Floor:
 
 
 def narrowed(item: Knob, attempt: Callable[[Iterable[float]], Sequence[Trial]]) -> list[Trial]:
-    """Try values of *item* until the smallest from which on the goal is reached has a neighbour that fails.
+    """Try values of *item* until both ends of the last row that reaches the goal have a neighbour that fails.
 
     Parameters
     ----------
@@ -70,13 +70,20 @@ def narrowed(item: Knob, attempt: Callable[[Iterable[float]], Sequence[Trial]]) 
     All trials, by value.
     """
     trials = list(attempt(item.first))
-    while True:
-        found = rows(trials)
-        before = trials[trials.index(found[-1][0]) - 1] if found and found[-1][0] is not trials[0] else None
-        values = item.between(before.value, found[-1][0].value) if before else ()
-        if not values:
-            return trials
+    while values := [value for low, high in _edges(trials) for value in item.between(low, high)]:
         trials = sorted([*trials, *attempt(values)], key=lambda trial: trial.value)
+    return trials
+
+
+def _edges(trials: Sequence[Trial]) -> Iterator[tuple[float, float]]:
+    """Where the last row begins and where it ends: the values on both sides."""
+    found = rows(trials)
+    if not found:
+        return
+    values = [trial.value for trial in trials]
+    start, end = values.index(found[-1][0].value), values.index(found[-1][-1].value)
+    yield from pairwise(values[max(start - 1, 0) : start + 1])
+    yield from pairwise(values[end : end + 2])
 
 
 def rows(trials: Iterable[Trial]) -> list[list[Trial]]:

@@ -16,6 +16,8 @@ from simulator.cli import zerosim
 from simulator.explore import compare, report
 from simulator.readings.exposure import CAUSES
 from simulator.readings.report import Result
+from simulator.require import Answer as Needed
+from simulator.require import Floor, Requirement, Trial
 from simulator.units import readable
 from simulator.whatif import Answer, Gain, Sensitivity
 from simulator.world import catalog, conditions, jitter, scenario, server, uneven
@@ -188,6 +190,12 @@ def test_reference_describes_exactly_the_answer_of_whatif():
     keys = [[field.name for field in fields(item)] for item in (Answer, Sensitivity, Gain)]
     described = first_column(under(REFERENCE / "json.md", "`whatif`"))
     assert sorted(described) == sorted(itertools.chain(*keys))
+
+
+def test_reference_describes_exactly_the_answer_of_require():
+    keys = [[field.name for field in fields(item)] for item in (Needed, Requirement, Trial, Floor)]
+    described = first_column(under(REFERENCE / "json.md", "`require`"))
+    assert sorted([*described, "curves"]) == sorted(itertools.chain(*keys))
 
 
 def test_reference_describes_exactly_the_causes():
