@@ -8,8 +8,8 @@ numbers doubled and halved.  Let :math:`v_0 < v_1 < \ldots` be all values tried,
 
 the last of them that reach the goal, in a row.  While there are values between :math:`v_{i-1}`, which does not, and
 :math:`v_i`, some of them are tried and the row is looked for again; likewise between :math:`v_j` and :math:`v_{j+1}`.
-In the end :math:`v_i` is the answer, and its neighbour below, within one percent or the whole number before it, is known
-not to be enough.  That the goal is lost again at :math:`v_{j+1}` is told, and so are rows before that one.
+In the end :math:`v_i` is the answer, and its neighbour below, within one percent or the whole number before it, is
+known not to be enough.  That the goal is lost again at :math:`v_{j+1}` is told, and so are rows before that one.
 
 A value with which the step does not fit in memory, or cannot run, does not reach anything.
 """
