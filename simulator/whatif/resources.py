@@ -29,7 +29,7 @@ from simulator.world.scenario import Scenario, Variant
 from simulator.world.topology.cluster import Cluster, LinkKind
 from simulator.world.topology.servers import server_of
 
-__all__ = ["SIZES", "Resource", "relinked", "resources", "with_cluster"]
+__all__ = ["SIZES", "Resource", "relinked", "resources"]
 
 SIZES: Final[Mapping[type, tuple[str, ...]]] = {
     TextbookPolicy: ("prefetch", "bucket_size"),
@@ -90,7 +90,7 @@ def resources(scenario: Scenario, variant: Variant, ready: Stage, recorder: Reco
         return at
 
     def placed(changed: Callable[[Cluster, float], Cluster]) -> Callable[[float], Stage]:
-        return on(lambda factor: (with_cluster(scenario, changed(scenario.cluster, factor)), variant))
+        return on(lambda factor: (_with_cluster(scenario, changed(scenario.cluster, factor)), variant))
 
     yield from _links(scenario.cluster, placed)
     yield from _of_stage(ready)
@@ -107,8 +107,7 @@ Placed = Callable[[Callable[[Cluster, float], Cluster]], Callable[[float], Stage
 On = Callable[[Callable[[float], tuple[Scenario, Variant]]], Callable[[float], Stage]]
 
 
-def with_cluster(scenario: Scenario, cluster: Cluster) -> Scenario:
-    """Return *scenario* on another *cluster*."""
+def _with_cluster(scenario: Scenario, cluster: Cluster) -> Scenario:
     return replace(scenario, place=replace(scenario.place, cluster=cluster))
 
 
