@@ -50,7 +50,7 @@ def extended(scenario: Scenario, variant: Variant) -> Read | None:
 def _lengths(scenario: Scenario) -> Iterator[tuple[int, int, int]]:
     """Yield numbers of micro-batches to simulate, in all fewer than the scenario's."""
     asked = scenario.training.gradient_accumulation
-    period = lcm(*(len(item.pace.micro_batches) for item in scenario.uneven))
+    period = lcm(*(len(factors) for item in scenario.uneven for factors in item.pace.micro_batches))
     spent, longest = 0, SHORTEST * period + (asked - SHORTEST * period) % period
     while 2 * (spent + 3 * (longest - period)) <= asked:  # three steps cost that many micro-batches
         yield longest - 2 * period, longest - period, longest

@@ -27,7 +27,7 @@ def paced(cast: RankClass, pace: Pace) -> RankClass:
             cast.program, instructions=tuple(_hosted(item, pace.host) for item in cast.program.instructions)
         ),
     )
-    return _by_micro_batch(slower, pace) if len(pace.micro_batches) > 1 or pace.micro_batches[0] != 1 else slower
+    return _by_micro_batch(slower, pace) if pace.micro_batches else slower
 
 
 def _hosted(item: Instruction, factor: float) -> Instruction:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.world.conditions import Fault
-from simulator.world.mesh import Group
+from simulator.world.mesh import Group, Mesh
 from simulator.world.scenario import Scenario
 from simulator.world.topology.cluster import DEVICE, Cluster
 from simulator.world.uneven import EVEN, Pace, Uneven
@@ -90,7 +90,7 @@ def _apart(scenario: Scenario) -> tuple[Numbers, list[Own]]:
         return np.zeros(scenario.mesh.ranks if scenario.all_ranks else 1, dtype=np.intp), [Own()]
     keys = [
         _types(cluster),
-        *(_are_uneven(item, cluster) for item in scenario.uneven),
+        *(_are_uneven(item, scenario.mesh) for item in scenario.uneven),
         *(_are_hit(faults[number], cluster) for number in single),
     ]
     numbers = _numbered(keys)
@@ -113,10 +113,10 @@ def _types(cluster: Cluster) -> Numbers:
     return np.repeat(np.arange(len(hosts)), [count * cluster.accelerators_per_host for count in hosts])
 
 
-def _are_uneven(item: Uneven, cluster: Cluster) -> Numbers:
+def _are_uneven(item: Uneven, mesh: Mesh) -> Numbers:
     """1 for each rank that *item* means."""
-    found = np.zeros((cluster.hosts, cluster.accelerators_per_host), dtype=np.intp)
-    found[item.hosts.start : item.hosts.stop, slice(None) if item.device is None else item.device] = 1
+    found, hosts = np.zeros((mesh.hosts, mesh.devices_per_host), dtype=np.intp), item.hosts(mesh)
+    found[hosts.start : hosts.stop, slice(None) if item.device is None else item.device] = 1
     return found.reshape(-1)
 
 

@@ -11,6 +11,7 @@ from msgspec import Meta
 from simulator.errors import InputError
 from simulator.world.document import Section
 from simulator.world.topology.cluster import Count
+from simulator.world.uneven import Factor
 
 __all__ = ["Jitter", "JitterSection", "read_jitter"]
 
@@ -25,7 +26,7 @@ class JitterSection(Section):
     """Of each kernel, independent of all others."""
     micro_batch: Deviation = 0.0
     """Of forward and backward of a micro-batch on a rank."""
-    micro_batches: list[Annotated[float, Meta(gt=0)]] | None = None
+    micro_batches: list[Factor] | None = None
     """Instead of that: factors, of which each rank draws one for each micro-batch, all equally likely."""
     rank: Deviation = 0.0
     """Of all kernels of a rank."""

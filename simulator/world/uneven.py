@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import lcm
+from math import prod
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
@@ -15,9 +15,10 @@ from simulator.world.document import Section
 from simulator.world.mesh import Mesh
 from simulator.world.topology.cluster import Count
 
-__all__ = ["EVEN", "Pace", "Uneven", "UnevenSection", "read_uneven"]
+__all__ = ["EVEN", "Factor", "Pace", "Uneven", "UnevenSection", "read_uneven"]
 
-Factor = Annotated[float, Meta(gt=0)]
+Factor = Annotated[float, Meta(gt=0, le=1e6)]
+"""Bounded, so that the step stays a finite number."""
 Index = Annotated[int, Meta(ge=0)]
 
 
@@ -43,21 +44,16 @@ class Pace(NamedTuple):
 
     kernels: float = 1.0
     host: float = 1.0
-    micro_batches: tuple[float, ...] = (1.0,)
-    """Forward and backward of each micro-batch, from the first to the last, then again."""
+    micro_batches: tuple[tuple[float, ...], ...] = ()
+    """Forward and backward of each micro-batch: lists of factors, each of which goes round."""
 
     def times(self, other: Pace) -> Pace:
         """Both at once."""
-        period = lcm(len(self.micro_batches), len(other.micro_batches))
-        return Pace(
-            self.kernels * other.kernels,
-            self.host * other.host,
-            tuple(self.of(number) * other.of(number) for number in range(period)),
-        )
+        return Pace(self.kernels * other.kernels, self.host * other.host, self.micro_batches + other.micro_batches)
 
     def of(self, micro_batch: int) -> float:
         """Factor of one micro-batch."""
-        return self.micro_batches[micro_batch % len(self.micro_batches)]
+        return prod(factors[micro_batch % len(factors)] for factors in self.micro_batches)
 
 
 EVEN: Final = Pace()
@@ -65,40 +61,63 @@ EVEN: Final = Pace()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uneven:
-    """Ranks with a pace of their own."""
+    """Ranks with a pace of their own, on whatever cluster a variant runs."""
 
-    hosts: range
+    host: int | None
+    """None: the last ``count``."""
+    count: int
     device: int | None
     """None: all of a host."""
     pace: Pace
+    file: Path
+    key: str
+    """Where the entry stands."""
+
+    def hosts(self, mesh: Mesh) -> range:
+        """Hosts of *mesh* that are meant.
+
+        Raises
+        ------
+        InputError
+            They, or their device, are not there.
+        """
+        for name, value, there in (("host", self.host, mesh.hosts), ("device", self.device, mesh.devices_per_host)):
+            if value is not None and value >= there:
+                raise self._absent(name, value, f"use 0 to {there - 1}")
+        if self.count > mesh.hosts:
+            raise self._absent("hosts", self.count, f"use at most {mesh.hosts}")
+        first = mesh.hosts - self.count if self.host is None else self.host
+        return range(first, first + self.count)
+
+    def _absent(self, name: str, value: int, remedy: str) -> InputError:
+        return InputError("there are fewer", file=self.file, key=f"{self.key}.{name}", value=value, remedy=remedy)
 
 
 def read_uneven(sections: Sequence[UnevenSection], mesh: Mesh, file: Path) -> tuple[Uneven, ...]:
-    """Check entries against the ranks of *mesh*.
+    """Check entries against the ranks of *mesh*; a variant may have others.
 
     Raises
     ------
     InputError
         An entry means no ranks, ranks that are not there, or no micro-batch.
     """
-    return tuple(_uneven(item, mesh, file, f"uneven[{index}]") for index, item in enumerate(sections))
+    found = tuple(_uneven(item, file, f"uneven[{index}]") for index, item in enumerate(sections))
+    for item in found:
+        item.hosts(mesh)
+    return found
 
 
-def _uneven(section: UnevenSection, mesh: Mesh, file: Path, key: str) -> Uneven:
+def _uneven(section: UnevenSection, file: Path, key: str) -> Uneven:
     if (section.host is None) == (section.hosts is None):
         raise InputError("expected either 'host' or 'hosts'", file=file, key=key, remedy="give one of them")
-    for name, value, count in (
-        ("host", section.host, mesh.hosts),
-        ("device", section.device, mesh.devices_per_host),
-        ("hosts", section.hosts and section.hosts - 1, mesh.hosts),
-    ):
-        if value is not None and value >= count:
-            remedy = f"use at most {count}" if name == "hosts" else f"use 0 to {count - 1}"
-            told = section.hosts if name == "hosts" else value
-            raise InputError("there are fewer", file=file, key=f"{key}.{name}", value=told, remedy=remedy)
     if section.micro_batches == []:
         raise InputError("no factor", file=file, key=f"{key}.micro_batches", remedy="give one per micro-batch, or none")
-    first = mesh.hosts - section.hosts if section.hosts else section.host or 0
-    hosts = range(first, first + (section.hosts or 1))
-    factors = tuple(section.micro_batches or (1.0,))
-    return Uneven(hosts=hosts, device=section.device, pace=Pace(section.slowdown, section.host_slowdown, factors))
+    cycles = (tuple(section.micro_batches),) if section.micro_batches else ()
+    return Uneven(
+        host=section.host,
+        count=section.hosts or 1,
+        device=section.device,
+        pace=Pace(section.slowdown, section.host_slowdown, cycles),
+        file=file,
+        key=key,
+    )

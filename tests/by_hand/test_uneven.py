@@ -68,6 +68,30 @@ def test_factors_go_round_and_multiply(scenario):
     assert found.result.step_time == 39.0
 
 
+def test_many_lists_of_factors_cost_no_more_than_one(scenario):
+    """They would go round together only after billions of micro-batches; the first two are 1 and 1.5 as long."""
+    lists = [[1] * number for number in (997, 991, 983)]
+    uneven = [{"host": 0, "micro_batches": [1, 1.5]}, *({"host": 0, "micro_batches": item} for item in lists)]
+    found = played(scenario, uneven, training={"micro_batch": 1, "gradient_accumulation": 2})
+    assert found.result.rank_classes[1]["compute_time"] == 15.0
+
+
+@pytest.mark.parametrize("entry", [{"host": 3}, {"hosts": 3}, {"host": 0, "device": 1}])
+def test_ranks_that_only_the_cluster_of_a_variant_lacks_are_told(scenario, entry):
+    """Two hosts of one device each, where the scenario has four of eight."""
+    topology = {"cluster": "dgx-a100-80gb", "hosts": 4}
+    variants = [{"name": "v", "zero_stage": 1, "topology": {"hosts": 2, "accelerators_per_host": 1}}]
+    with pytest.raises(InputError, match=r"uneven\[0\]\.\w+: \d: there are fewer; use"):
+        played(scenario, [{**entry, "slowdown": 2}], topology=topology, variants=variants)
+
+
+def test_the_last_hosts_are_those_of_the_variant(scenario):
+    """Six hosts, where the scenario has four."""
+    variants = [{"name": "v", "zero_stage": 1, "topology": {"hosts": 6}}]
+    found = played(scenario, [{"hosts": 1, "slowdown": 1.5}], variants=variants)
+    assert [item["name"] for item in found.result.rank_classes] == ["5 ranks like rank 0", "rank 5"]
+
+
 def test_a_slow_host_launches_late(scenario):
     """Each launch takes 1 s of host time, 3 s on rank 1, which launches F, B, R at 3, 6, 9 s.
 
@@ -120,6 +144,7 @@ def test_a_uniform_cluster_of_any_size_is_one_class(scenario):
     ({"host": 0, "device": 1}, ["uneven[0].device", "1", "use 0 to 0"]),
     ({"host": 0, "micro_batches": []}, ["uneven[0].micro_batches", "no factor"]),
     ({"host": 0, "slowdown": 0}, ["uneven.0.slowdown"]),
+    ({"host": 0, "slowdown": 1e308}, ["uneven.0.slowdown", "<= 1000000"]),
     ({"host": 0, "slow": 2}, ["uneven.0", "did you mean 'slowdown'"]),
 ])  # fmt: skip
 def test_wrong_entries_are_told(scenario, entry, words):
