@@ -84,7 +84,7 @@ def _print_comparison(asked: Scenario, variants: tuple[Variant, ...], results: l
 
 def _write_all(out: Path, asked: Scenario, outcomes: Sequence[Outcome], content: dict[str, Any]) -> None:
     from simulator.readings.files import write_atomically, write_json
-    from simulator.readings.plots import exposed_figure, timeline_figure
+    from simulator.readings.plots import exposed_figure, jitter_figure, timeline_figure
     from simulator.readings.trace import chrome_trace
 
     out.mkdir(parents=True, exist_ok=True)
@@ -100,11 +100,17 @@ def _write_all(out: Path, asked: Scenario, outcomes: Sequence[Outcome], content:
             done()
     figure = exposed_figure(content["results"], _exposed_title(asked))
     write_atomically(out / "exposed.png", figure.savefig)
+    if asked.jitter is not None:
+        write_atomically(out / "jitter.png", jitter_figure(content["results"], _jitter_title(asked)).savefig)
     write_json(out / "report.json", content)
 
 
 def _exposed_title(asked: Scenario) -> str:
     return f"Exposed communication, {asked.name}, {asked.cluster.hosts} x {asked.cluster.name}"
+
+
+def _jitter_title(asked: Scenario) -> str:
+    return f"Steps with random times, {asked.name}, {asked.cluster.hosts} x {asked.cluster.name}"
 
 
 def _finding(outcome: Outcome) -> str:
@@ -252,19 +258,25 @@ def trace(
 @click.command()
 @scenario_options
 @click.option(
-    "--kind", type=click.Choice(["timeline", "exposed", "memory", "topology"]), default="exposed", show_default=True
+    "--kind",
+    type=click.Choice(["timeline", "exposed", "jitter", "memory", "topology"]),
+    default="exposed",
+    show_default=True,
 )
 @picture_option
 def plot(
     scenario: str, overrides: tuple[str, ...], topology: str | None, names: tuple[str, ...], kind: str, output: Path
 ) -> None:
-    """Draw SCENARIO: timeline or memory of one variant, exposed communication of all, or the cluster."""
+    """Draw SCENARIO: timeline or memory of one variant, exposed communication or jitter of all, or the cluster."""
+    from simulator.errors import InputError
     from simulator.explore import attempt, report, run_variant
     from simulator.readings.files import write_atomically
-    from simulator.readings.plots import exposed_figure, timeline_figure, topology_figure
+    from simulator.readings.plots import exposed_figure, jitter_figure, timeline_figure, topology_figure
 
     asked = load(scenario, overrides, topology)
     variants = chosen(asked, names)
+    if kind == "jitter" and asked.jitter is None:
+        raise InputError("nothing is random", file=asked.file, key="jitter", remedy="--set jitter.kernel=0.02")
     if kind == "topology":
         figure = topology_figure(asked.cluster)
     elif kind == "timeline":
@@ -273,7 +285,10 @@ def plot(
     elif kind == "memory":
         figure = _memory_figure(asked, run_variant(asked, variants[0]))
     else:
-        content = report(asked, attempt(asked, variants), __version__)
-        figure = exposed_figure(content["results"], _exposed_title(asked))
+        results = report(asked, attempt(asked, variants), __version__)["results"]
+        figure = (
+            jitter_figure(results, _jitter_title(asked)) if kind == "jitter"
+            else exposed_figure(results, _exposed_title(asked))
+        )  # fmt: skip
     write_atomically(output, figure.savefig)
     print_tables(f"written to {output}")

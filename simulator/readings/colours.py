@@ -43,8 +43,10 @@ KIND_COLOURS: Final = {
     "quantize": "#DCC5E6",
     "dequantize": "#BE9BD0",
     "blocked": "#4D4D4D",
+    "compute": "#9AA2AD",
+    "copies": "#CDB79E",
 }
-"""What kernels do, by their kind; ``blocked`` is what the host does in a wait."""
+"""What kernels do, by their kind, and all of them together; ``blocked`` is what the host does in a wait."""
 
 ROLE_COLOURS: Final = {
     "forward_all_gather": "#77AADD",

@@ -20,7 +20,7 @@ __all__ = ["QUANTILES", "Spread", "spread", "summary"]
 
 Array = npt.NDArray[np.float64]
 
-QUANTILES: Final = (0.05, 0.5, 0.95, 0.99)
+QUANTILES: Final = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 
 TAIL: Final = 0.05
 """definition: the slowest twentieth of all steps is the tail."""

@@ -67,6 +67,20 @@ def test_out_writes_report_figures_and_traces(tmp_path):
     json.loads((tmp_path / "out" / "trace-zero3.json").read_text())
 
 
+def test_out_draws_random_times_if_there_are_any(tmp_path):
+    small = ("--set", "training.gradient_accumulation=1", "--set", "jitter={rank: 0.1, replications: 2}")
+    done = zerosim("run", MAIN, "--variant", "zero1", *small, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "jitter.png").is_file()
+    assert zerosim("plot", MAIN, "--kind", "jitter", "--variant", "zero1", *small, "-o", tmp_path / "j.png").stdout
+
+
+def test_a_picture_of_jitter_needs_jitter(tmp_path):
+    done = zerosim("plot", MAIN, "--kind", "jitter", "-o", tmp_path / "jitter.png")
+    assert done.returncode == 2
+    assert "nothing is random; --set jitter.kernel=0.02" in done.stderr
+
+
 @pytest.mark.parametrize(("command", "expected"), [
     (("show", MAIN), "nccl"),
     (("volume", MAIN), "forward_all_gather"),

@@ -8,6 +8,7 @@ from simulator.readings.plots.collective import collective_figure
 from simulator.readings.plots.counts import counts_figure
 from simulator.readings.plots.curves import curves_figure
 from simulator.readings.plots.exposed import exposed_figure
+from simulator.readings.plots.jitter import jitter_figure
 from simulator.readings.plots.maps import best_figure, heatmap_figure
 from simulator.readings.plots.memory import memory_figure
 from simulator.readings.plots.pareto import pareto_figure
@@ -24,6 +25,7 @@ __all__ = [
     "curves_figure",
     "exposed_figure",
     "heatmap_figure",
+    "jitter_figure",
     "memory_figure",
     "pareto_figure",
     "parity_figure",
