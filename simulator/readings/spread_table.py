@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from rich.markup import escape
 from rich.table import Table
@@ -11,6 +11,9 @@ from rich.table import Table
 from simulator.readings.table import seconds, titled
 
 __all__ = ["jittered", "rank_classes"]
+
+SHOWN: Final = 0.5e-3
+"""definition: half of the last digit [s]."""
 
 
 def rank_classes(results: Sequence[Mapping[str, Any]]) -> Iterator[Table]:
@@ -60,6 +63,6 @@ def _jittered(name: str, jitter: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"{100 * share[key]:.1f}" for key in ("mean", "p95"))
     yield f"{1e3 * tail['longer']:.0f}"
     largest = sorted(tail["by_cause"].items(), key=lambda item: -item[1])[:2]
-    parts = [f"{cause} {1e3 * more:.0f}" for cause, more in largest if more > 0]
-    role = max(tail["by_collective"], key=lambda item: tail["by_collective"][item], default="")
-    yield escape(", ".join(parts) + (f"; most at {role.replace('_', ' ')}" if role else ""))
+    parts = [f"{cause} {1e3 * more:.0f}" for cause, more in largest if more >= SHOWN]
+    role, at_most = max(tail["by_collective"].items(), key=lambda item: item[1], default=("", 0.0))
+    yield escape(", ".join(parts) + (f"; most at {role.replace('_', ' ')}" if at_most >= SHOWN else ""))

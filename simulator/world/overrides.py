@@ -37,7 +37,9 @@ def value_of(text: str, where: str) -> Any:
 
 
 def replace_key(raw: dict[str, Any], key: str, value: Any, file: object, option: str) -> None:
-    """Let *key*, a dotted path into the content *raw* of *file*, have *value*; entries of lists go by their names.
+    """Let *key*, a dotted path into the content *raw* of *file*, have *value*.
+
+    Entries of lists go by their names, or by their numbers from 0.
 
     Raises
     ------
@@ -54,7 +56,9 @@ def replace_key(raw: dict[str, Any], key: str, value: Any, file: object, option:
 
 
 def _inside(place: Any, step: str) -> Any:
-    """Go to a key of a mapping, or to the entry of a list that is called so."""
+    """Go to a key of a mapping, or to the entry of a list that is called so, or else has that number."""
     if isinstance(place, list):
-        return next((item for item in place if isinstance(item, dict) and item.get("name") == step), None)
+        known = {str(number): item for number, item in enumerate(place)}
+        known |= {str(item["name"]): item for item in place if isinstance(item, dict) and "name" in item}
+        return known.get(step)
     return place.setdefault(step, {}) if isinstance(place, dict) else None

@@ -7,6 +7,7 @@ from simulator.clock.parts import divided
 from simulator.clock.stage import stage
 from simulator.errors import InputError
 from simulator.explore import run_variant
+from simulator.readings.spread_table import jittered
 from simulator.schedules.record import record
 from simulator.world.mesh import Mesh
 from tests.conftest import flat
@@ -151,3 +152,12 @@ def test_wrong_entries_are_told(scenario, entry, words):
     with pytest.raises(InputError) as caught:
         played(scenario, [entry])
     assert all(word in str(caught.value) for word in words)
+
+
+def test_the_table_of_random_times_leaves_out_what_is_nothing():
+    """The slowest twentieth is 2 ms longer, all of it compute: nobody is waited for."""
+    step = dict.fromkeys(("even", "mean", "p50", "p95", "p99"), 1.0)
+    tail = {"longer": 0.002, "by_cause": {"compute": 0.002, "skew": 1e-5}, "by_collective": {"reduce_scatter": 0.0}}
+    jitter = {"replications": 9, "ranks": 1, "step_time": step, "exposed_share": {"mean": 0, "p95": 0}, "tail": tail}
+    (table,) = jittered([{"name": "v", "ranks": 1, "failure": None, "jitter": jitter}])
+    assert list(table.columns[-1].cells) == ["compute 2"]

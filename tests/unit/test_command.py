@@ -226,6 +226,8 @@ def test_the_good_scenario_of_these_tests_is_good(tmp_path):
     (("run", MAIN, "--set", "topology.hosts"), "KEY=VALUE"),
     (("run", MAIN, "--set", "topology.hosts=zero"), "topology.hosts"),
     (("run", MAIN, "--set", "topology.hosts.more=1"), "not a mapping"),
+    (("run", MAIN, "--set", "uneven.0.slowdown=2"), "uneven"),
+    (("run", MAIN, "--set", "variants.99.prefetch=2"), "not a mapping"),
     (("run", MAIN, "--set", "topology.links.network.bandwidth=100"), "topology.links.network.bandwidth"),
     (("trace", MAIN, "-o", "nowhere/trace.json"), "nowhere"),
     (("topology", "show", "dgx-h10"), "did you mean 'dgx-h100'?"),
@@ -250,6 +252,13 @@ def test_a_variant_can_be_changed_by_its_name():
         zerosim("run", MAIN, "--variant", "zero3", "--set", "variants.zero3.prefetch=0", "--json").stdout
     )["results"]
     assert deeper[0]["exposed"]["stalled"] > base[0]["exposed"]["stalled"]
+
+
+def test_an_entry_of_a_list_can_be_changed_by_its_number():
+    entries = ["uneven=[{host: 0}, {host: 1, slowdown: 3}]", "uneven.1.slowdown=2.5", "variants.0.name=first"]
+    asked = load_scenario(MAIN, entries)
+    assert [item.pace.kernels for item in asked.uneven] == [1, 2.5]
+    assert asked.variants[0].name == "first"
 
 
 def test_two_ranks_without_a_route_are_an_input_error(tmp_path):
