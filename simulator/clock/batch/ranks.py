@@ -2,8 +2,11 @@
 
 Every rank runs the program of its class, with random times of its own.  A collective takes as long as in the step
 without jitter, whatever it then shared its links with, and starts when the last rank is there
-(:mod:`simulator.clock.batch.meeting`).  Of clusters with more ranks than are wanted some hosts are sampled: those whose
-ranks differ from the others, then the first ones.
+(:mod:`simulator.clock.batch.meeting`).  Collectives slow kernels beside them; where those of several communicators do,
+kernels are slowed as in the step without jitter.
+
+Of clusters with more ranks than are wanted some hosts are sampled: those whose ranks differ from the others, then the
+first ones.
 """
 
 from __future__ import annotations
@@ -17,11 +20,12 @@ from simulator.clock.batch.evaluate import Batch, evaluate
 from simulator.clock.batch.lanes import BYTES_PER_INSTRUCTION, MEMORY, PART, Array, Lanes, Numbers, lanes_of
 from simulator.clock.batch.meeting import Meeting, Members
 from simulator.clock.batch.noise import factors
-from simulator.clock.cast import NO_COMMUNICATOR, RankClass, Stage
+from simulator.clock.cast import NO_COMMUNICATOR, RankClass, Stage, occupancy
 from simulator.clock.parts import Division, division
 from simulator.clock.timeline import Span, Timeline
 from simulator.errors import InputError
 from simulator.laws.collectives.base import Collective
+from simulator.laws.interference import ABSENT
 from simulator.schedules.program import HostWork, Launch
 from simulator.world.jitter import Jitter
 from simulator.world.mesh import Group, Mesh
@@ -61,7 +65,11 @@ def replications(scenario: Scenario, jitter: Jitter, ready: Stage, even: Timelin
     """
     groups = _groups(ready.classes[0])
     sample = sampled(division(scenario, groups.values()), scenario.mesh, jitter.ranks)
-    casts = [_each_launch(cast, played.spans) for cast, played in zip(ready.classes, even.classes, strict=True)]
+    slowed_as_before = _several_slow_kernels(ready.classes[0])
+    casts = [
+        _each_launch(cast, played.spans, slowed_as_before=slowed_as_before)
+        for cast, played in zip(ready.classes, even.classes, strict=True)
+    ]
     one = lanes_of([replace(ready, classes=tuple(casts[:1]), changes=(), rivals=())])
     together = max(1, min(PART, MEMORY // (BYTES_PER_INSTRUCTION * len(one.plan.order))) // len(sample.ranks))
     for first in range(0, jitter.replications, together):
@@ -120,8 +128,19 @@ def _members(group: Group, ranks: Numbers) -> Members:
     return Members(group=numbers, others=group.size - np.bincount(numbers))
 
 
-def _each_launch(cast: RankClass, spans: Sequence[Span]) -> RankClass:
-    """Return *cast* with an operation for each launch: kernels as long as alone, others as long as in *spans*."""
+def _several_slow_kernels(cast: RankClass) -> bool:
+    """Whether collectives of several communicators can slow a kernel at once, which takes long to evaluate."""
+    takes = (cast.interference.taken(occupancy(phases)) if phases else (0.0, 0.0) for phases in cast.phases)
+    collectives = (isinstance(operation, Collective) for operation in cast.program.operations)
+    parts = zip(cast.communicators, collectives, takes, strict=True)
+    return len({number for number, collective, taken in parts if collective and any(taken)}) > 1
+
+
+def _each_launch(cast: RankClass, spans: Sequence[Span], *, slowed_as_before: bool) -> RankClass:
+    """Return *cast* with an operation for each launch: kernels as long as alone, others as long as in *spans*.
+
+    With *slowed_as_before*, kernels take as long as in *spans* as well, and nothing slows them again.
+    """
     launches = cast.program.launches
     old = [launch.operation for launch in launches]
     numbers = iter(range(len(old)))
@@ -138,12 +157,13 @@ def _each_launch(cast: RankClass, spans: Sequence[Span]) -> RankClass:
             instructions=instructions,
         ),
         times=tuple(
-            cast.times[number] if kernels[number] else span.end - span.start
+            cast.times[number] if kernels[number] and not slowed_as_before else span.end - span.start
             for number, span in zip(old, spans, strict=True)
         ),
         movement=tuple(cast.movement[number] for number in old),
         phases=tuple(cast.phases[number] for number in old),
         communicators=tuple(cast.communicators[number] for number in old),
+        interference=ABSENT if slowed_as_before else cast.interference,
     )
 
 
