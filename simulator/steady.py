@@ -15,7 +15,7 @@ from math import lcm
 from typing import Any, Final
 
 from simulator.clock.cast import Stage
-from simulator.clock.periodic import repeats, window
+from simulator.clock.periodic import repeats, windows
 from simulator.clock.recurrence import replayed
 from simulator.clock.stage import stage
 from simulator.clock.timeline import Timeline
@@ -77,8 +77,8 @@ def _of(scenario: Scenario, micro_batches: int) -> Scenario:
 def _is_periodic(stages: Sequence[Stage], longest: Timeline) -> bool:
     ideal = replayed(stages[-1].classes)
     for shorter, longer, *timelines in zip(stages[-2].classes, stages[-1].classes, longest.classes, ideal, strict=True):
-        found = window(shorter.program, longer.program)
-        if found is None or not all(repeats(timeline, found) for timeline in timelines):
+        found = windows(shorter.program, longer.program)
+        if not all(any(repeats(timeline, each) for each in found) for timeline in timelines):
             return False
     return True
 

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from simulator.clock.timeline import ClassTimeline, Span
 from simulator.schedules.program import HostWork, Launch, Program, Synchronize, Wait
 
-__all__ = ["Window", "repeats", "window"]
+__all__ = ["Window", "repeats", "windows"]
 
 ROUNDING: Final = 1e-11
 """Relative to an instant: what sums of floats may differ by."""
@@ -34,19 +34,28 @@ class Window(NamedTuple):
     size: int
 
 
-def window(shorter: Program, longer: Program) -> Window | None:
-    """Find what *longer* has more than *shorter*; None if that is not one stretch that stands there twice."""
+def windows(shorter: Program, longer: Program) -> list[Window]:
+    """Find what *longer* has more than *shorter*, if that is one stretch that stands there twice or more often.
+
+    The last window comes first, then the one before it: what shares links with the last one may be the end of the step.
+    """
     size = len(longer.instructions) - len(shorter.instructions)
     if size <= 0 or shorter.streams != longer.streams:
-        return None
+        return []
     some, others = list(_relative(shorter, longer)), list(_relative(longer, longer))
-    first = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(some, others, strict=False)))
-    same_end = sum(
-        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(reversed(some), reversed(others), strict=False))
-    )
-    if first + same_end < len(some) or first < size or others[first - size : first] != others[first : first + size]:
-        return None
-    return Window(first, size)
+    first = _alike(some, others)
+    if first + _alike(some[::-1], others[::-1]) < len(some):
+        return []
+    return [
+        Window(start, size)
+        for start in (first, first - size)
+        if start >= size and others[start - size : start] == others[start : start + size]
+    ]
+
+
+def _alike(some: Sequence[object], others: Sequence[object]) -> int:
+    """How many of the first instructions are the same."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(some, others, strict=False)))
 
 
 def _relative(program: Program, other: Program) -> Iterator[tuple[object, ...]]:

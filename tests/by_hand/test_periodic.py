@@ -2,7 +2,7 @@
 
 import pytest
 
-from simulator.clock.periodic import Window, repeats, window
+from simulator.clock.periodic import Window, repeats, windows
 from simulator.clock.recurrence import replayed
 from simulator.clock.stage import stage
 from simulator.laws.kernels import Kernel
@@ -35,6 +35,11 @@ def micro_batches(count, body, first=0.0, last=0.0):
     return tape
 
 
+def last(shorter, longer):
+    """The last window of what happened, next to a shorter step."""
+    return windows(shorter.program(), longer.program)[0]
+
+
 def one_kernel(tape):
     kernel(tape, 2.0)
 
@@ -42,7 +47,7 @@ def one_kernel(tape):
 def test_the_window_is_one_micro_batch():
     """first  k  k  |k|  last"""
     shorter, longer = (micro_batches(count, one_kernel).program() for count in (2, 3))
-    assert window(shorter, longer) == Window(first=3, size=1)
+    assert windows(shorter, longer) == [Window(first=3, size=1), Window(first=2, size=1)]
 
 
 def test_a_program_whose_micro_batches_differ_has_none():
@@ -52,15 +57,13 @@ def test_a_program_whose_micro_batches_differ_has_none():
         kernel(tape, 1.0, label=f"k{tape.micro_batch}")
 
     shorter, longer = (micro_batches(count, differs).program() for count in (3, 4))
-    assert window(shorter, longer) is None
-    assert window(longer, longer) is None
+    assert windows(shorter, longer) == windows(longer, longer) == []
 
 
 def test_equal_kernels_repeat(played):
     """first 0-1 | k 1-3 | k 3-5 | last 5-6"""
     longer = played(micro_batches(2, one_kernel, first=1.0, last=1.0))
-    found = window(micro_batches(1, one_kernel, first=1.0, last=1.0).program(), longer.program)
-    assert found is not None
+    (found,) = windows(micro_batches(1, one_kernel, first=1.0, last=1.0).program(), longer.program)
     assert repeats(longer, found)
 
 
@@ -86,8 +89,8 @@ def test_what_is_still_running_from_before_is_no_periodic_state(played):
         return tape
 
     early, late = played(step(3)), played(step(16))
-    assert not repeats(early, window(step(2).program(), early.program))
-    assert repeats(late, window(step(15).program(), late.program))
+    assert not repeats(early, last(step(2), early))
+    assert repeats(late, last(step(15), late))
 
 
 def launching(time):
@@ -104,8 +107,7 @@ def launching(time):
 @pytest.mark.parametrize(("time", "expected"), [(0.5, True), (2.0, True)])
 def test_a_host_that_is_always_ahead_or_always_late_repeats(played, time, expected):
     longer = played(micro_batches(4, launching(time), first=1.0))
-    found = window(micro_batches(3, launching(time), first=1.0).program(), longer.program)
-    assert repeats(longer, found) is expected
+    assert repeats(longer, last(micro_batches(3, launching(time), first=1.0), longer)) is expected
 
 
 def test_a_host_that_falls_behind_is_not_yet_periodic(played):
@@ -115,10 +117,9 @@ def test_a_host_that_falls_behind_is_not_yet_periodic(played):
     compute   first 0-16, k 16-17 k 17-18 | k k | ... as fast as kernels go, until the host is what it waits for
     """
     longer = played(micro_batches(4, launching(2.0), first=16.0))
-    found = window(micro_batches(3, launching(2.0), first=16.0).program(), longer.program)
-    assert not repeats(longer, found)
+    assert not repeats(longer, last(micro_batches(3, launching(2.0), first=16.0), longer))
     later = played(micro_batches(16, launching(2.0), first=16.0))
-    assert repeats(later, window(micro_batches(15, launching(2.0), first=16.0).program(), later.program))
+    assert repeats(later, last(micro_batches(15, launching(2.0), first=16.0), later))
 
 
 def test_a_host_that_gets_ahead_must_not_be_waited_for_at_the_end(played):
@@ -135,6 +136,6 @@ def test_a_host_that_gets_ahead_must_not_be_waited_for_at_the_end(played):
 
     late = played(step(3))
     assert late.spans[-1].start == 7.0 > late.spans[-2].end
-    assert not repeats(late, window(step(2).program(), late.program))
+    assert not repeats(late, last(step(2), late))
     in_time = played(step(4))
-    assert repeats(in_time, window(step(3).program(), in_time.program))
+    assert repeats(in_time, last(step(3), in_time))

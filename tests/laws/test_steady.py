@@ -13,6 +13,8 @@ from simulator.explore import play_staged, run_variant
 from simulator.readings.report import summarise
 from simulator.schedules.record import record
 from simulator.steady import extended
+from simulator.world.scenario import load_scenario
+from tests.command import ROOT
 from tests.laws import strategies, test_frameworks
 from tests.laws.test_crowd import agrees
 from tests.laws.test_uneven import uneven
@@ -73,6 +75,14 @@ def test_schedules_of_frameworks(scenario, llama):
 
     holds()
     assert read_off.count(True) >= 20
+
+
+@pytest.mark.parametrize("name", ["zero3 qgZ", "zero++"])
+def test_the_last_micro_batch_may_share_links_with_the_end_of_the_step(name):
+    """Then the one before it is the one that repeats."""
+    asked = load_scenario(ROOT / "scenarios/llama-2-13b-two-hosts.yaml", ["training.gradient_accumulation=24"])
+    (variant,) = (item for item in asked.variants if item.name == name)
+    assert is_the_long_step(replace(asked, variants=(variant,)))
 
 
 def test_an_outcome_shows_the_whole_step(scenario):
