@@ -308,13 +308,16 @@ class Charging:
 
     def _late_before(self, number: int, cause: str, lanes: Mask) -> list[_Delay]:
         """Waits for late ranks of a span that holds others back by *cause* in *lanes*, and of what it queued for."""
-        delays: list[_Delay] = []
-        while number in self._met and np.count_nonzero(lanes):
-            met, reached = self._met[number], np.maximum(self._trail.issued[number], self._reached(number))
-            for until, of in ((met, "skew"), (reached, cause)):
-                delays.append(_Delay(np.where(lanes, self._where_late(number, until), BEFORE_ALL), of))
-            lanes = lanes & (self._starts[number] > met)
-            number = self._spans[number].behind
+        if number == NOBODY or not np.count_nonzero(lanes):
+            return []
+        reached, delays = np.maximum(self._trail.issued[number], self._reached(number)), list[_Delay]()
+        met = self._met.get(number, reached)
+        for until, of in ((met, "skew"), (reached, cause)) if number in self._met else ():
+            delays.append(_Delay(np.where(lanes, self._where_late(number, until), BEFORE_ALL), of))
+        queued, span = self._starts[number] > met, self._spans[number]
+        for follows, where in ((span.behind, queued), (span.before, ~queued)):
+            if follows != NOBODY:
+                delays += self._late_before(follows, cause, lanes & where & (self._ends[follows] >= reached))
         return delays
 
     def _late_blockers(self, numbers: Numbers) -> list[_Delay]:

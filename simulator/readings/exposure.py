@@ -305,9 +305,10 @@ class _Charging:
         while True:
             if other.met_at > other.reached_at:
                 delays += [_Delay(other.met_at, "skew"), _Delay(other.reached_at, cause)]
-            if other.behind < 0 or other.start <= other.met_at:
+            follows = other.behind if other.start > other.met_at else other.before
+            if follows < 0 or self._timeline.spans[follows].end < other.reached_at:
                 return delays
-            other = self._timeline.spans[other.behind]
+            other = self._timeline.spans[follows]
 
     def _host_wait(self, until: float) -> HostWait | None:
         """Return the last wait of the host that was over at *until*."""

@@ -3,12 +3,17 @@
 import numpy as np
 import pytest
 
+from simulator.clock.engine import simulate
 from simulator.clock.parts import divided
 from simulator.clock.stage import stage
 from simulator.errors import InputError
 from simulator.explore import run_variant
+from simulator.laws.collectives.base import Collective
+from simulator.laws.kernels import Kernel
+from simulator.readings.exposure import exposure
 from simulator.readings.spread_table import jittered
 from simulator.schedules.record import record
+from simulator.schedules.tape import Tape
 from simulator.world.mesh import Mesh
 from tests.conftest import flat
 
@@ -91,6 +96,50 @@ def test_the_last_hosts_are_those_of_the_variant(scenario):
     variants = [{"name": "v", "zero_stage": 1, "topology": {"hosts": 6}}]
     found = played(scenario, [{"hosts": 1, "slowdown": 1.5}], variants=variants)
     assert [item["name"] for item in found.result.rank_classes] == ["5 ranks like rank 0", "rank 5"]
+
+
+def test_what_queues_behind_a_collective_that_queues_for_a_late_rank_waits_for_the_rank(scenario):
+    """Rank 1 takes 3 s longer for its kernel, which R1 waits for; R2 and G stand behind R1 on the communicator.
+
+    rank 1     K 0-4   R1 4-5   R2 5-6   G 6-7
+    rank 0     K 0-1   (1-4 for rank 1)  R1 4-5   R2 5-6   G 6-7
+
+    G could have run from 0 on.  Of the 6 s that compute waits, 3 s are those that R1 waited for rank 1.
+    """
+    asked = scenario(topology=flat(hosts=2, bandwidth="1 GB/s"), uneven=[{"host": 1, "slowdown": 4}])
+    group, tape = asked.mesh.world(), Tape()
+
+    def collective(role):
+        return Collective(kind="all_gather", elements=2e9, bytes_per_element=1, group=group, role=role)
+
+    tape.wait("reduce", tape.launch(Kernel(kind="forward", time=1.0), "compute", label="k"))
+    for role in ("first", "second"):
+        tape.launch(collective(role), "reduce", label=role)
+    tape.wait("compute", tape.launch(collective("gather"), "gather", label="g"))
+    tape.launch(Kernel(kind="optimizer", time=0.0), "compute", label="end")
+    timeline = simulate(stage(asked, tape.program()))
+    reading = exposure(timeline.classes[0], timeline.step_time)
+    assert {cause: time for cause, time in reading.by_cause().items() if time} == {"queueing": 3.0, "skew": 3.0}
+
+
+FAULT = {"link": "network", "remaining": 0.25, "host": 1, "index": 2}
+
+
+@pytest.mark.parametrize(("policy", "classes"), [
+    ({"fsdp2": {}}, [31, 1]),  # a card of rank 10, which all wait for
+    ({"fsdp2": {"replicate": 4}}, [21, 7, 3, 1]),  # its host and its peers are unlike the rest
+])  # fmt: skip
+def test_a_bad_card_of_one_host_is_its_own_ranks_alone(scenario, policy, classes):
+    found = []
+    for how in ("classes", "all"):
+        asked = scenario(
+            topology={"cluster": "dgx-a100-80gb", "hosts": 4, "faults": [FAULT]},
+            variants=[{"name": "v", **policy}],
+            run={"ranks": how},
+        )
+        found.append(run_variant(asked, asked.variants[0]))
+    assert [item.ranks for item in found[0].timeline.classes] == classes
+    assert found[0].result.step_time == pytest.approx(found[1].result.step_time, rel=1e-9)
 
 
 def test_a_slow_host_launches_late(scenario):

@@ -221,6 +221,24 @@ def test_a_replication_of_frameworks_is_the_engines_step(scenario, llama):
     assert equal.count(True) >= 30
 
 
+@pytest.mark.parametrize(("policy", "again"), [({"fsdp2": {}}, True), ({"fsdp2": {"replicate": 2}}, False)])
+def test_kernels_beside_several_communicators_are_slowed_as_without_jitter(scenario, llama, policy, again):
+    """HSDP's shards and replicas are two communicators; next to no jitter gives next to the even step either way."""
+    asked = scenario(
+        model={"config": llama, "sequence_length": 64},
+        topology={"cluster": "dgx-a100-80gb", "hosts": 2, "accelerators_per_host": 2},
+        variants=[{"name": "v", **policy}],
+        jitter={"kernel": 1e-9, "replications": 2},
+    )
+    variant = asked.variants[0]
+    ready = stage(asked, record(asked, variant))
+    even = simulate(ready)
+    ((_, batch),) = replications(asked, asked.jitter, ready, even)
+    assert ready.classes[0].interferes
+    assert bool(batch.lanes.held.any()) is again
+    assert batch.step_time == pytest.approx(np.full(8, even.step_time), rel=1e-6)
+
+
 def test_hosts_that_differ_are_sampled_first():
     mesh = Mesh(hosts=8, devices_per_host=2)
     slow = Own(pace=Pace(2.0))
