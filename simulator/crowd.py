@@ -44,9 +44,16 @@ class _Member:
 
 
 class Crowd:
-    """Runs variants; remembers the programs and plans of those that it ran."""
+    """Runs variants; remembers the programs and plans of those that it ran.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    fewest
+        Variants of one program that are simulated side by side; fewer are simulated one by one.
+    """
+
+    def __init__(self, fewest: int = FEWEST) -> None:
+        self._fewest = fewest
         self._recorder = Recorder()
         self._marks: dict[object, object] = {}
         self._marked: dict[int, tuple[Program, object]] = {}
@@ -72,7 +79,7 @@ class Crowd:
             else:
                 groups[self._group(member)].append(member)
         for key, members in groups.items():
-            pays = key is not None and (key in self._plans or len(members) >= FEWEST)
+            pays = key is not None and (key in self._plans or len(members) >= self._fewest)
             found |= self._together(key, members) if pays else _one_by_one(members)
         return [found[number] for number in range(len(found))]
 

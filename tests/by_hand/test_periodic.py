@@ -93,6 +93,25 @@ def test_what_is_still_running_from_before_is_no_periodic_state(played):
     assert repeats(late, last(step(15), late))
 
 
+def test_what_nobody_waits_for_may_still_be_what_the_step_ends_with(played):
+    """The side stream is busy for 100 s, so three or four micro-batches of 2 s make no difference; sixty would.
+
+    compute  k 0-2  k 2-4  k 4-6
+    side     first 0-100
+    """
+
+    def step(count):
+        tape = Tape()
+        kernel(tape, 100.0, "side", label="first")
+        for number in range(count):
+            tape.micro_batch = number
+            kernel(tape, 2.0)
+        return tape
+
+    early = played(step(4))
+    assert not repeats(early, last(step(3), early))
+
+
 def launching(time):
     """A body of two kernels of 1 s whose launches take the host so long."""
 

@@ -93,16 +93,24 @@ def scenarios_of(seed, scenario, sections, llama):
 
 
 class Strict(Crowd):
-    """Lets the engine hide nothing that is wrong with a batch."""
+    """Lets the engine hide nothing that is wrong with a batch, and counts what ran side by side."""
 
-    _together = Crowd._side_by_side
+    def __init__(self):
+        super().__init__(fewest=1)
+        self.side_by_side = 0
+
+    def _together(self, key, members):
+        self.side_by_side += len(members)
+        return self._side_by_side(key, members)
 
 
 def check(seed, scenario, sections, llama):
-    asked = scenarios_of(seed, scenario, sections, llama)
-    found = Strict().run((each, each.variants[0]) for each in asked)
+    """Return how many ran side by side."""
+    asked, crowd = scenarios_of(seed, scenario, sections, llama), Strict()
+    found = crowd.run((each, each.variants[0]) for each in asked)
     for result, each in zip(found, asked, strict=True):
         is_the_same(result, alone(each))
+    return crowd.side_by_side
 
 
 def no_batch(*_):
@@ -125,16 +133,28 @@ def test_ranks_that_all_have_uneven_micro_batches(scenario):
         is_the_same(result, alone(each))
 
 
-@settings(max_examples=40)
-@given(strategies.scenarios(), SEEDS)
-def test_textbook_schedules_beside_each_other(scenario, sections, seed):
-    check(seed, scenario, sections, None)
+def test_textbook_schedules_beside_each_other(scenario):
+    side_by_side = []
+
+    @settings(max_examples=40)
+    @given(strategies.scenarios(), SEEDS)
+    def holds(sections, seed):
+        side_by_side.append(check(seed, scenario, sections, None))
+
+    holds()
+    assert sum(side_by_side) >= 150
 
 
-@settings(max_examples=60)
-@given(test_frameworks.scenarios(), SEEDS)
-def test_frameworks_beside_each_other(scenario, llama, sections, seed):
-    check(seed, scenario, sections, llama)
+def test_frameworks_beside_each_other(scenario, llama):
+    side_by_side = []
+
+    @settings(max_examples=60)
+    @given(test_frameworks.scenarios(), SEEDS)
+    def holds(sections, seed):
+        side_by_side.append(check(seed, scenario, sections, llama))
+
+    holds()
+    assert sum(side_by_side) >= 150
 
 
 @settings(max_examples=60)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from simulator.clock.stage import stage
 from simulator.errors import InputError
 from simulator.explore import play_staged, run_variant
+from simulator.played import play
 from simulator.readings.report import summarise
 from simulator.schedules.record import record
 from simulator.steady import extended
@@ -83,6 +84,24 @@ def test_the_last_micro_batch_may_share_links_with_the_end_of_the_step(name):
     asked = load_scenario(ROOT / "scenarios/llama-2-13b-two-hosts.yaml", ["training.gradient_accumulation=24"])
     (variant,) = (item for item in asked.variants if item.name == name)
     assert is_the_long_step(replace(asked, variants=(variant,)))
+
+
+def test_readings_that_lie_on_no_line_are_not_extended(scenario, monkeypatch):
+    """The second check: whatever the state says, one reading that bends is enough."""
+    asked = scenario(training={"micro_batch": 1, "gradient_accumulation": 64})
+    variant = asked.variants[0]
+    assert extended(asked, variant) is not None
+
+    def bent(scenario, variant, ready):
+        played = play(scenario, variant, ready)
+        if scenario.training.gradient_accumulation % 2:
+            return played
+        step = played.read.step
+        totals = replace(step.totals, uncovered=step.totals.uncovered + 1e-6 * step.time)
+        return replace(played, read=played.read._replace(step=replace(step, totals=totals)))
+
+    monkeypatch.setattr("simulator.steady.play", bent)
+    assert extended(asked, variant) is None
 
 
 def test_an_outcome_shows_the_whole_step(scenario):
