@@ -23,6 +23,7 @@ CHANGES = {
     ("model", "sequence_length"): (64, 128),
     ("topology", "accelerator"): ("a100-sxm-80gb", "h100-sxm-80gb"),
     ("compute", "overlap_slowdown"): (1.0, 1.5),
+    ("compute", "attention"): ("flash", "naive"),
     ("prices", "per_gpu_hour"): ("1 US$", "3 US$"),
 }
 
