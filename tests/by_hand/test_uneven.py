@@ -140,6 +140,22 @@ def test_a_bad_card_of_one_host_is_its_own_ranks_alone(scenario, policy, classes
         found.append(run_variant(asked, asked.variants[0]))
     assert [item.ranks for item in found[0].timeline.classes] == classes
     assert found[0].result.step_time == pytest.approx(found[1].result.step_time, rel=1e-9)
+    slow = [
+        len(classes) == 2 or item.ranks in (3, 1) for item in found[0].timeline.classes
+    ]  # those that the card joins
+    slowed = [longer_than_alone(item) for item in found[0].timeline.classes]
+    assert slowed == slow
+
+
+def longer_than_alone(played):
+    """Whether a collective across hosts took longer than on links of full bandwidth."""
+    operations = played.program.operations
+    return any(
+        span.end - span.start > 1.5 * span.alone
+        for span in played.spans
+        if isinstance(operations[span.launch.operation], Collective)
+        and operations[span.launch.operation].group.hosts > 1
+    )
 
 
 def test_a_slow_host_launches_late(scenario):
