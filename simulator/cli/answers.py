@@ -21,25 +21,28 @@ __all__ = ["ladder", "rent"]
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-class Share(click.ParamType[float]):
-    """A part of a whole, in per cent."""
+class Percent(click.ParamType[float]):
+    """A part of a whole, less than all of it."""
 
     name = "PERCENT"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Read ``10%``."""
-        if isinstance(value, float):
-            return value
-        found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", str(value))
-        if found is None or float(found[1]) >= 100:
+        from simulator.units import Share
+
+        try:
+            part = float(value if isinstance(value, float) else Share.parse(value))
+        except ValueError:
+            part = -1.0
+        if not 0 <= part < 1:
             self.fail(f"{value!r}: expected a part of a whole, like 10%", param, ctx)
-        return float(found[1]) / 100
+        return part
 
 
 def _answer_options(command: Command) -> Command:
     options: Sequence[Callable[[Command], Command]] = (
         click.option(
-            "--headroom", type=Share(), default="10%", show_default=True, help="Of a GPU's memory, kept free."
+            "--headroom", type=Percent(), default="10%", show_default=True, help="Of a GPU's memory, kept free."
         ),
         click.option("--textbook", is_flag=True, help="The published idealisations instead of DeepSpeed's schedules."),
         click.option("--json", "machine", is_flag=True, help="Print one JSON object instead of tables."),
@@ -72,7 +75,7 @@ def ladder(scenario: str, headroom: float, machine: bool, **asked: Any) -> None:
 @_answer_options
 @click.option("--prices", default=None, metavar="LIST", help="A list of prices, by name or path.")
 @click.option("--spot", is_flag=True, help="Spot prices, where the list has them.")
-@click.option("--tax", type=Share(), default="10%", show_default=True, help="Of a step, for the network with ZeRO-3.")
+@click.option("--tax", type=Percent(), default="10%", show_default=True, help="Of a step, for the network with ZeRO-3.")
 @click.option("--networks", default=None, metavar="LIST", help="Bandwidths per host: 100,200,400Gbit/s.")
 @click.option("--brief", is_flag=True, help="Leave out on how many GPUs ZeRO-3 pays.")
 @click.option("--plot", type=PicturePath(path_type=Path, dir_okay=False), help="Also draw that: .png, .svg or .pdf.")
