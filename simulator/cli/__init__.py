@@ -16,6 +16,7 @@ from simulator.cli.imports import import_
 from simulator.cli.require import require
 from simulator.cli.sweep import sweep
 from simulator.cli.topology import topology
+from simulator.cli.tune import tune
 from simulator.cli.validate import validate
 from simulator.cli.variants import memory, plot, program, run, show, trace, volume
 from simulator.cli.whatif import whatif
@@ -37,7 +38,7 @@ topology.add_command(import_)
 topology.add_command(calibrate)
 for command in (run, show, program, volume, memory, trace, plot, topology, collective):
     zerosim.add_command(command)
-for command in (sweep, compare, whatif, require, ladder, rent, validate):
+for command in (sweep, compare, whatif, require, tune, ladder, rent, validate):
     zerosim.add_command(command)
 
 

@@ -29,6 +29,7 @@ ROOMS = [
     "crowd",
     "sweep",
     "whatif",
+    "tune",
     "answers",
     "require",
     "calibrate",

@@ -8,7 +8,7 @@ Source: DeepSpeed ``partition_parameters.py:CUDAQuantizer.quantize`` and ``comm/
 from __future__ import annotations
 
 from functools import cache
-from math import ceil
+from math import ceil, isqrt
 from typing import Final
 
 from simulator.errors import InputError
@@ -34,9 +34,7 @@ def weight_groups(elements: int) -> int:
     >>> weight_groups(4096 * 4096 // 16), weight_groups(4096 * 4096 // 8)
     (256, 512)
     """
-    groups = ceil(elements / TARGET_GROUP_SIZE)
-    while groups < elements and elements % (UNIT * groups):
-        groups += 1
+    groups = _fitting(elements, ceil(elements / TARGET_GROUP_SIZE))
     while elements % (2 * UNIT * groups) == 0 and elements / groups > TARGET_GROUP_SIZE:
         groups *= 2
     if elements % (UNIT * groups) or elements / groups >= GROUP_SIZE_LIMIT or elements <= groups:
@@ -46,6 +44,18 @@ def weight_groups(elements: int) -> int:
             remedy="switch it off, or use another number of ranks",
         )
     return groups
+
+
+def _fitting(elements: int, fewest: int) -> int:
+    """The smallest number of at least *fewest* groups of whole units; *elements* if there is none.
+
+    DeepSpeed counts up, which takes millions of steps for a share with few divisors.
+    """
+    units, rest = divmod(elements, UNIT)
+    if rest:
+        return elements
+    small = [size for size in range(1, isqrt(units) + 1) if units % size == 0]
+    return min(count for size in small for count in (size, units // size) if count >= fewest)
 
 
 def gradient_groups(dimensions: tuple[int, ...], ranks: int) -> int:

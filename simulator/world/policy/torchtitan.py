@@ -24,7 +24,7 @@ from simulator.world.policy.fsdp2 import Fsdp2Policy, torchtitan
 from simulator.world.policy.launch import Launch, only_data_parallel
 from simulator.world.training import Dtype
 
-__all__ = ["load_torchtitan"]
+__all__ = ["load_torchtitan", "read_toml"]
 
 Degree = Annotated[int, Meta(ge=1)]
 Float = Literal["bfloat16", "float32"]
@@ -150,7 +150,7 @@ def load_torchtitan(
     """
     if isinstance(raw, str):
         path = find(raw, beside, "scenarios")
-        return load_torchtitan(_toml(path), path, root=root, ranks=ranks)
+        return load_torchtitan(read_toml(path), path, root=root, ranks=ranks)
     section = convert(raw, TorchtitanSection, beside, key)
     prefix = f"{key}." if key else ""
     parallel, training = section.parallelism, section.training
@@ -173,7 +173,14 @@ def load_torchtitan(
     )
 
 
-def _toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises
+    ------
+    InputError
+        It cannot be read, or is something else.
+    """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
