@@ -18,10 +18,11 @@ from simulator.tune.deepspeed import BATCH, deepspeed_knobs
 from simulator.tune.fsdp import fsdp_knobs
 from simulator.tune.lab import Lab, excess
 from simulator.tune.search import searched
-from simulator.tune.space import REMOVED, Knob, Setting, Space
+from simulator.tune.space import Knob, Setting, Space
 from simulator.tune.target import Target
 from simulator.tune.training import Keys, training_knobs
 from simulator.units import readable
+from simulator.world.edits import REMOVED
 
 __all__ = ["Line", "Rival", "Tuned", "space_of", "tune"]
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import Any, Final
 
-from simulator.tune.space import REMOVED, Knob, Option
+from simulator.tune.space import Knob, Option
+from simulator.world.edits import REMOVED
 from simulator.world.policy.deepspeed_keys import DEPRECATED, PREFIXED, DeepSpeedConfig, ZeroSection
 from simulator.world.policy.zero import DeepSpeedPolicy
 from simulator.world.scenario import Scenario, Variant

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from simulator.tune.space import REMOVED, Knob, Option, always
+from simulator.tune.space import Knob, Option, always
+from simulator.world.edits import REMOVED
 from simulator.world.policy.fsdp1 import Fsdp1Policy
 from simulator.world.policy.fsdp2 import Fsdp2Policy
 from simulator.world.policy.launch import block_kinds

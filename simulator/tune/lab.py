@@ -10,7 +10,6 @@ the last (see :mod:`simulator.steady`).  What ends as the best was simulated wit
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
@@ -25,8 +24,9 @@ from simulator.sweep.run import Crew, sweep
 from simulator.sweep.store import Store
 from simulator.sweep.study import Task
 from simulator.tune.search import Score
-from simulator.tune.space import Setting, Space, edited
+from simulator.tune.space import Setting, Space
 from simulator.tune.target import Target
+from simulator.world.edits import edited
 
 __all__ = ["Lab", "excess"]
 
@@ -40,8 +40,8 @@ Found = Mapping[str, Any] | str
 def excess(memory: Mapping[str, Any], headroom: float) -> float:
     """By which part of what is allowed the memory that is needed exceeds it, on the GPU or beside it.
 
-    >>> excess({"needed": 99.0, "capacity": 100.0}, 0.1)
-    0.1
+    >>> excess({"needed": 135.0, "capacity": 100.0}, 0.25)
+    0.8
     """
     over: list[float] = [memory["needed"] / ((1 - headroom) * memory["capacity"]) - 1]
     over += [memory[place]["peak"] / memory[place]["capacity"] - 1 for place in ("host", "nvme") if place in memory]
@@ -105,7 +105,7 @@ class Lab:
 
     def _simulated(self, points: Sequence[Point]) -> list[Found]:
         name = self._target.variant.name
-        tasks = [Task(key=json.dumps(point, sort_keys=True), point=point, variant=name) for point in points]
+        tasks = [Task(key=repr(point), point=point, variant=name) for point in points]
         sweep(self._target.study, tasks, self._store, self._crew, done=self._done)
         return [_checked(*row) for row in self._store.found(task.key for task in tasks)]
 

@@ -8,16 +8,12 @@ setting of zeros is the user's own, and a configuration keeps whatever no option
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from typing import Any, Final
+from typing import Any
 
-__all__ = ["REMOVED", "Knob", "Option", "Setting", "Space", "always", "edited"]
-
-REMOVED: Final = object()
-"""In place of a value: the key goes."""
+__all__ = ["Knob", "Option", "Setting", "Space", "always"]
 
 Setting = tuple[int, ...]
 """The number of an option for each knob."""
@@ -37,7 +33,7 @@ class Option:
 
     value: Any
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of the configuration, dotted, and their new values."""
+    """Keys of the configuration, dotted, and their new values, which may be :data:`~simulator.world.edits.REMOVED`."""
     training: Mapping[str, Any] = field(default_factory=dict)
     """Keys of the scenario's ``training``."""
     applies: Callable[[Values], bool] = always
@@ -107,22 +103,3 @@ class Space:
     def _chosen(self, setting: Setting) -> Iterator[tuple[Knob, Option]]:
         for knob, number in zip(self.knobs, setting, strict=True):
             yield knob, knob.options[number]
-
-
-def edited(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of *content* in which dotted keys have other values.
-
-    >>> edited({"a": {"b": 1, "c": 2}}, {"a.b": 3, "a.c": REMOVED, "d.e": 4})
-    {'a': {'b': 3}, 'd': {'e': 4}}
-    """
-    found: dict[str, Any] = deepcopy(dict(content))
-    for key, value in changes.items():
-        *path, last = key.split(".")
-        place = found
-        for step in path:
-            place = place.setdefault(step, {})
-        if value is REMOVED:
-            place.pop(last, None)
-        else:
-            place[last] = deepcopy(value)
-    return found

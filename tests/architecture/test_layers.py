@@ -51,8 +51,10 @@ ONLY_IN = {
     "pandas": "readings",
     "quantiphy": "units",
     "rich": "readings|cli",
+    "ruamel": "world.edits",
     "simpy": "clock",
     "sqlite3": "sweep",
+    "tomlkit": "world.edits",
     "yaml": "world",
 }
 """Library: pattern of the modules (below ``simulator``) that may import it; their submodules may as well."""

@@ -1,0 +1,244 @@
+"""`zerosim tune` as a user meets it: table, file, difference, mistakes."""
+
+import json
+import tomllib
+
+import pytest
+
+from simulator.explore import run_variant
+from simulator.tune import load_target
+from simulator.tune.answer import space_of
+from simulator.tune.deepspeed import named_as_written
+from simulator.tune.file import text_of
+from simulator.world.edits import REMOVED, edited
+from simulator.world.policy.deepspeed_hjson import read_hjson
+from simulator.world.scenario import load_scenario, resolve_scenario
+from tests.command import zerosim
+
+SCENARIO = """
+name: small
+model:
+  sequence_length: 1024
+  config: {{model_type: llama, hidden_size: 512, intermediate_size: 1024, num_hidden_layers: 3, num_attention_heads: 4,
+            vocab_size: 1000, tie_word_embeddings: false}}
+training: {{micro_batch: 2, gradient_accumulation: {steps}}}
+topology: {{cluster: cloud-100gbe, hosts: 2}}
+variants:
+{variants}
+"""
+
+DEEPSPEED = """{
+    "train_micro_batch_size_per_gpu": 2,
+    "gradient_accumulation_steps": 2,
+    "optimizer": {"type": "AdamW", "params": {"lr": 3e-4}},
+    "my_own_key": ["is", "kept"],
+    "zero_optimization": {"stage": 3, "sub_group_size": 1e9, "prefetch_bucket_size": 5e7},
+    "bf16": {"enabled": true}
+}"""
+
+ACCELERATE = """\
+# ours
+compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+mixed_precision: 'bf16'
+fsdp_config:
+  fsdp_version: 2
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_reshard_after_forward: true  # as the guide says
+num_processes: 16
+"""
+
+TORCHTITAN = """\
+# ours
+[training]
+local_batch_size = 2
+global_batch_size = 64  # sequences
+seq_len = 1024
+
+[parallelism]
+data_parallel_shard_degree = -1
+
+[activation_checkpoint]
+mode = "none"
+"""
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Write a scenario, and the files that its variants name."""
+
+    def write(*variants, steps=2, **files):
+        for name, text in files.items():
+            (tmp_path / name.replace("_", ".")).write_text(text)
+        path = tmp_path / "job.yaml"
+        path.write_text(SCENARIO.format(steps=steps, variants="\n".join(f"  - {item}" for item in variants)))
+        return path
+
+    return write
+
+
+def only(path, *knobs, variant=None):
+    """Options that keep all knobs but some."""
+    names = [knob.name for knob in space_of(load_target(path, name=variant)).knobs]
+    return [text for name in names if name not in knobs for text in ("--keep", name)]
+
+
+def tuned(path, *options, knobs, variant=None):
+    chosen = ["--variant", variant] if variant else []
+    done = zerosim("tune", path, "--workers", 1, *chosen, *options, *only(path, *knobs, variant=variant))
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_the_file_is_accepted_and_its_step_is_the_one_that_was_told(job, tmp_path):
+    path, out = job("{name: mine, deepspeed: ds.json}", ds_json=DEEPSPEED), tmp_path / "tuned.json"
+    content = json.loads(tuned(path, "-o", out, "--json", knobs=("stage", "ZeRO++")).stdout)
+    again = load_scenario(job("{name: mine, deepspeed: tuned.json}"))
+    assert run_variant(again, again.variants[0]).result.step_time == content["after"]["step_time"]
+    assert content["gain"] > 0.1
+    assert content["before"]["step_time"] * (1 - content["gain"]) == pytest.approx(content["after"]["step_time"])
+    assert read_hjson(out) == content["config"]
+
+
+def test_what_it_does_not_understand_is_kept_with_the_names_that_keys_have(job, tmp_path):
+    path, out = job("{name: mine, deepspeed: ds.json}", ds_json=DEEPSPEED), tmp_path / "tuned.json"
+    done = tuned(path, "-o", out, knobs=("stage", "stage3_prefetch_bucket_size"))
+    before, after = json.loads(DEEPSPEED), json.loads(out.read_text())
+    assert {key: value for key, value in after.items() if key != "zero_optimization"} == {
+        key: value for key, value in before.items() if key != "zero_optimization"
+    }
+    assert '"sub_group_size": 1e9' in out.read_text()
+    assert not {"stage3_prefetch_bucket_size"} & set(after["zero_optimization"])
+    assert "+++" in done.stdout
+    assert f"written to {out}" in done.stdout
+
+
+def test_every_line_of_the_difference_is_a_change_that_was_told(job, tmp_path):
+    path, out = job("{name: mine, deepspeed: ds.json}", ds_json=DEEPSPEED), tmp_path / "tuned.json"
+    content = json.loads(tuned(path, "-o", out, "--json", knobs=("stage", "ZeRO++", "overlap_comm")).stdout)
+    told = {key: value for line in content["lines"] for key, value in line["keys"].items()}
+    assert told == content["changes"]
+    assert content["lines"]
+    for line in content["lines"]:
+        assert line["gain"] is None or line["gain"] > 0
+        assert line["why"].startswith("without it")
+
+
+def test_a_gain_is_what_taking_the_change_back_costs(job):
+    path = job("{name: mine, deepspeed: ds.json}", ds_json=DEEPSPEED)
+    content = json.loads(tuned(path, "--json", knobs=("stage", "reduce_bucket_size", "overlap_comm")).stdout)
+    assert content["lines"]
+    target = load_target(path)
+    for line in content["lines"]:
+        others = {key: value for key, value in content["changes"].items() if key not in line["keys"]}
+        raw = target.study.at(target.point(edited(target.config, others), content["training"]), "mine")
+        asked = resolve_scenario(raw, path)
+        step = run_variant(asked, asked.variants[0]).result.step_time
+        assert line["gain"] == pytest.approx(step / content["after"]["step_time"] - 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "text"), [("accelerate", "fsdp.yaml", ACCELERATE), ("torchtitan", "job.toml", TORCHTITAN)]
+)
+def test_comments_and_order_are_kept(job, tmp_path, kind, name, text):
+    path, out = job(f"{{name: mine, {kind}: {name}}}", **{name.replace(".", "_"): text}), tmp_path / f"out-{name}"
+    tuned(path, "-o", out, knobs=("replicate", "fsdp_reshard_after_forward"))
+    written = out.read_text()
+    lines = iter(written.splitlines())
+    kept = [line for line in text.splitlines() if not line.strip().startswith(("fsdp_reshard", "data_parallel"))]
+    assert all(line in lines for line in kept)  # in this order
+    assert written != text
+    asked = load_scenario(job(f"{{name: mine, {kind}: out-{name}}}"))
+    assert not run_variant(asked, asked.variants[0]).result.failure
+
+
+def test_torchtitan_gets_the_batch_it_had(job, tmp_path):
+    path, out = job("{name: mine, torchtitan: job.toml}", job_toml=TORCHTITAN), tmp_path / "out.toml"
+    tuned(path, "-o", out, knobs=("micro_batch x accumulation",))
+    training = tomllib.loads(out.read_text())["training"]
+    assert training["global_batch_size"] == 64  # 2 x 2 x 16 ranks
+    assert 64 % (training["local_batch_size"] * 16) == 0
+
+
+def test_a_file_of_another_kind_is_refused_before_any_work(job, tmp_path):
+    path = job("{name: mine, deepspeed: ds.json}", ds_json=DEEPSPEED)
+    done = zerosim("tune", path, "-o", tmp_path / "tuned.toml")
+    assert done.returncode == 2
+    assert "a configuration of deepspeed is another kind of file; end its name in .json" in done.stderr
+    done = zerosim("tune", path, "-o", tmp_path / "nowhere" / "tuned.json")
+    assert (done.returncode, "no such folder" in done.stderr, len(done.stderr.splitlines())) == (2, True, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--keep", "stages"], "--keep: 'stages': no such knob; known: stage, "),
+        (["--headroom", "lots"], "expected a part of a whole, like 10%"),
+        (["--variant", "other"], "variant"),
+        (["--set", "training.micro_batch=0"], "training.micro_batch"),
+    ],
+)
+def test_mistakes_get_one_line(job, arguments, message):
+    done = zerosim("tune", job("{name: mine, deepspeed: ds.json}", ds_json=DEEPSPEED), *arguments)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert message in done.stderr
+
+
+def test_a_variant_without_configuration_is_refused(job):
+    path = job("{name: mine, ddp: {}}")
+    done = zerosim("tune", path)
+    assert (done.returncode, "nothing can be tuned" in done.stderr) == (2, True)
+    done = zerosim("tune", path, "--variant", "mine")
+    assert (done.returncode, "is ddp, which has no configuration to write" in done.stderr) == (2, True)
+
+
+def test_a_bare_stage_starts_from_deepspeeds_defaults(job):
+    target = load_target(job("{name: mine, zero_stage: 2}"))
+    assert target.config == {"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}}
+    assert target.variant.schedule == "deepspeed"
+
+
+def test_what_accelerate_passes_on_is_deepspeeds(job, tmp_path):
+    accelerate = (
+        "distributed_type: DEEPSPEED\nmixed_precision: bf16\ndeepspeed_config: {deepspeed_config_file: ds.json}\n"
+    )
+    target = load_target(job("{name: mine, accelerate: a.yaml}", ds_json=DEEPSPEED, a_yaml=accelerate))
+    assert (target.format, target.source) == ("deepspeed", tmp_path / "ds.json")
+
+
+def test_a_job_that_fits_nowhere_may_leave_the_gpu(job):
+    """With 99.9 % kept free nothing fits; the answer lacks least, and says so."""
+    path = job("{name: mine, deepspeed: ds.json}", ds_json=DEEPSPEED)
+    done = tuned(path, "--headroom", "99.9%", knobs=("stage",))
+    assert "nothing that was tried fits" in done.stdout
+
+
+def test_nothing_to_gain_is_told(job):
+    path = job("{name: mine, deepspeed: ds.json}", ds_json=DEEPSPEED)
+    done = tuned(path, knobs=("stage3_max_reuse_distance",))
+    assert "nothing that was tried is better" in done.stdout
+
+
+@pytest.mark.parametrize("written", [True, {"stage": 2, "cpu_offload": True}])
+def test_former_names_are_understood(job, written):
+    config = json.dumps({"zero_optimization": written, "bf16": {"enabled": True}})
+    target = load_target(job("{name: mine, deepspeed: ds.json}", ds_json=config))
+    space = space_of(target)
+    for place, knob in enumerate(space.knobs):
+        for number in range(1, len(knob.options)):
+            setting = space.canonical((*space.start[:place], number, *space.start[place + 1 :]))
+            changes = target.keys(space.config(setting))
+            raw = target.study.at(target.point(edited(target.config, changes), space.training(setting)), "mine")
+            resolve_scenario(raw, target.study.file)
+
+
+def test_a_former_name_goes_with_what_it_says():
+    changes = named_as_written(
+        {"zero_optimization": {"cpu_offload": True}}, {"zero_optimization.offload_optimizer": REMOVED}
+    )
+    assert edited({"zero_optimization": {"cpu_offload": True}}, changes) == {"zero_optimization": {}}
+
+
+def test_options_of_a_scenario_are_written_as_a_variant_has_them(job):
+    target = load_target(job("{name: mine, fsdp2: {param_dtype: bf16}}"))
+    assert text_of(target, {"replicate": 2}) == "fsdp2:\n  param_dtype: bf16\n  replicate: 2\n"
