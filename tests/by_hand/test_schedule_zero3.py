@@ -7,6 +7,8 @@ from dataclasses import replace
 from itertools import islice
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simulator.clock.cast import NO_COMMUNICATOR, RankClass, Stage
 from simulator.clock.engine import simulate
@@ -344,6 +346,21 @@ ROLE = "reduce_scatter"
 def test_zp_10_a_share_that_is_not_a_multiple_of_8_cannot_be_quantised():
     with pytest.raises(InputError, match="cannot be quantised"):
         weight_groups(1001)
+
+
+@given(st.integers(1, 5_000).map(lambda units: 8 * units) | st.integers(4_000, 40_000).map(lambda units: 8 * units))
+def test_zp_10_groups_are_those_that_counting_up_finds(elements):
+    """``CUDAQuantizer.quantize``: the first number from one per 8000 on that divides, doubled while it may be."""
+    groups = -(-elements // 8000)
+    while elements % (8 * groups):
+        groups += 1
+    while elements % (16 * groups) == 0 and elements / groups > 8000:
+        groups *= 2
+    if elements / groups < 16_000 and elements > groups:
+        assert weight_groups(elements) == groups
+    else:
+        with pytest.raises(InputError, match="cannot be quantised"):
+            weight_groups(elements)
 
 
 @pytest.mark.parametrize(
