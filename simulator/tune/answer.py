@@ -17,7 +17,7 @@ from simulator.sweep.run import Crew
 from simulator.tune.deepspeed import BATCH, deepspeed_knobs
 from simulator.tune.fsdp import fsdp_knobs
 from simulator.tune.lab import Lab, excess
-from simulator.tune.search import searched
+from simulator.tune.search import WORTH, searched
 from simulator.tune.space import Knob, Setting, Space
 from simulator.tune.target import Target
 from simulator.tune.training import Keys, training_knobs
@@ -28,9 +28,6 @@ __all__ = ["Line", "Rival", "Tuned", "space_of", "tune"]
 
 FINAL: Final = 3
 """Definition: settings that are simulated whole before one of them is called the best."""
-
-WORTH: Final = 0.005
-"""Definition: part of a step that changes must gain to be proposed; less is not what a simulation can tell."""
 
 RIVALS: Final = 5
 """Definition: other settings that are told."""

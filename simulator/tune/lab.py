@@ -115,7 +115,7 @@ class Lab:
         results = [item for item in found if not isinstance(item, str)]
         over = max(excess(item["memory"], self._headroom) for item in results)
         times = [item["step_time"] for item in results]
-        floors = [item["compute_time"] + item["copy_time"] for item in results]
+        floors = [item["step_time"] - item["exposed"]["counterfactual"] for item in results]
         return Score(excess=over, time=_whole(times, micro_steps), floor=_whole(floors, micro_steps))
 
 

@@ -8,10 +8,10 @@ combinations are looked at.  The others decide how much of the communication is 
 
 1. Score every combination of the coarse knobs.
 2. Start from the best of each option of the first knob, the strategies, and from the fastest one that almost fits.  A
-   start whose compute alone takes longer than the best step is left out: no knob of communication makes up for that.
+   start that could not beat the best step on an infinitely fast network is left out: no knob of communication helps it.
 3. From each start score every change of one fine knob.  Go to the better of the best change and all improving
    changes together; repeat until nothing improves.
-4. Do the same once more from the best, with the coarse knobs too.
+4. Do the same once more from the best, with the coarse knobs too, unless it hardly waits for the network.
 
 Where all settings are few, all are scored instead.  The result is a setting that no change of one knob improves; that
 no two changes together do is not known, except where all were scored.  Descent along coordinates: Wright, "Coordinate
@@ -26,13 +26,16 @@ from typing import Final
 
 from simulator.tune.space import Setting, Space
 
-__all__ = ["Attempt", "Score", "searched"]
+__all__ = ["WORTH", "Attempt", "Score", "searched"]
 
 FEW: Final = 48
 """Definition: settings of which all are scored."""
 
 GAIN: Final = 0.001
 """Definition: part of a step that a change must gain to be one."""
+
+WORTH: Final = 0.005
+"""Definition: part of a step that changes must gain together to be proposed; less is not what a simulation can tell."""
 
 ALMOST: Final = 0.15
 """Definition: part of the memory that is allowed, by which a start may exceed it; fine knobs save about so much."""
@@ -47,7 +50,7 @@ class Score:
     time: float
     """Of a step [s]."""
     floor: float
-    """Of it, compute and copies [s]."""
+    """Of it on an infinitely fast network [s]."""
 
     @property
     def order(self) -> tuple[float, float]:
@@ -80,7 +83,7 @@ def searched(space: Space, attempt: Attempt, few: int = FEW) -> list[Setting]:
     else:
         search.look([space.start, *space.combinations(coarse=True)])
         search.descend(search.starts(), coarse=False)
-        search.descend([search.best()], coarse=True)
+        search.descend([item for item in [search.best()] if search.may_win(item)], coarse=True)
     return search.ranked()
 
 
@@ -113,10 +116,12 @@ class _Search:
         almost = [item for item in ranked if best.excess < self._scores[item].excess <= best.excess + ALMOST]
         fastest = min(almost, key=lambda item: self._scores[item].time, default=None)
         chosen = [*strategies.values(), *([] if fastest is None else [fastest])]
-        return [item for item in dict.fromkeys(chosen) if self._may_win(self._scores[item], best)]
+        return [item for item in dict.fromkeys(chosen) if self.may_win(item)]
 
-    def _may_win(self, score: Score, best: Score) -> bool:
-        return score.excess <= best.excess + ALMOST and score.floor < (1 - GAIN) * best.time
+    def may_win(self, setting: Setting) -> bool:
+        """Whether less waiting, and a little less memory, would make it better than the best by what counts."""
+        score, best = self._scores[setting], self._scores[self.best()]
+        return score.excess <= best.excess + ALMOST and score.floor < (1 - WORTH) * best.time
 
     def descend(self, here: Sequence[Setting], *, coarse: bool) -> None:
         """Go from each of *here* along one knob after the other as long as that improves something."""
