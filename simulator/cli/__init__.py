@@ -14,6 +14,7 @@ from simulator.cli.collective import collective
 from simulator.cli.compare import compare
 from simulator.cli.imports import import_
 from simulator.cli.require import require
+from simulator.cli.review import report
 from simulator.cli.sweep import sweep
 from simulator.cli.topology import topology
 from simulator.cli.tune import tune
@@ -38,7 +39,7 @@ topology.add_command(import_)
 topology.add_command(calibrate)
 for command in (run, show, program, volume, memory, trace, plot, topology, collective):
     zerosim.add_command(command)
-for command in (sweep, compare, whatif, require, tune, ladder, rent, validate):
+for command in (sweep, compare, whatif, require, tune, ladder, rent, report, validate):
     zerosim.add_command(command)
 
 

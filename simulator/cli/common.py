@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from simulator.world.scenario import Scenario, Variant
 
 __all__ = [
+    "PagePath",
     "PicturePath",
     "chosen",
     "load",
@@ -29,7 +30,7 @@ __all__ = [
     "waiting",
 ]
 
-PICTURES = (".png", ".svg", ".pdf")
+PICTURES, PAGES = (".png", ".svg", ".pdf"), (".html",)
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -77,16 +78,24 @@ def print_tables(*parts: RenderableType) -> None:
 class PicturePath(click.Path):
     """A file that a figure can be written to."""
 
+    endings: ClassVar[Sequence[str]] = PICTURES
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse what no picture can be written as, before any work is done."""
-        if Path(value).suffix not in PICTURES:
-            self.fail(f"{value!r}: expected a name that ends in {', '.join(PICTURES)}", param, ctx)
+        """Refuse what cannot be written, before any work is done."""
+        if Path(value).suffix not in self.endings:
+            self.fail(f"{value!r}: expected a name that ends in {', '.join(self.endings)}", param, ctx)
         folder = Path(value).parent
         if not folder.is_dir():
             self.fail(f"{value!r}: no such folder", param, ctx)
         if not os.access(folder, os.W_OK):
             self.fail(f"{value!r}: the folder cannot be written to", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class PagePath(PicturePath):
+    """A file that a page can be written to."""
+
+    endings = PAGES
 
 
 picture_option = click.option(

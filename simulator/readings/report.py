@@ -5,7 +5,7 @@ Field names are the keys of ``zerosim run --json``; they are a contract.  SI uni
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -38,7 +38,7 @@ from simulator.world.topology.mixed import host_types
 from simulator.world.topology.servers import server_of
 from simulator.world.training import ELEMENT_BYTES
 
-__all__ = ["Result", "failed", "states_of", "summarise", "timeline_of"]
+__all__ = ["Result", "failed", "numbers_of", "states_of", "summarise", "timeline_of"]
 
 IDENTITY_TOLERANCE = 1e-9
 """Relative rounding allowed in compute + stalled + copies + host-bound = step."""
@@ -322,20 +322,34 @@ def _cost(scenario: Scenario, step: float, stalled: float) -> dict[str, float] |
 
 def _assumed(scenario: Scenario, variant: Variant, read: Step) -> tuple[str, ...]:
     """Names of the numbers without a source that the result rests on."""
+    used = numbers_of(scenario, variant, read.program, read.links)
+    return tuple(dict.fromkeys(number.name for number in used if number.basis == "assumed"))
+
+
+def numbers_of(
+    scenario: Scenario, variant: Variant, program: Program, used_links: Collection[str]
+) -> tuple[Number, ...]:
+    """Return the numbers of the catalogue that a result rests on.
+
+    Parameters
+    ----------
+    used_links
+        Kinds of links that carried something.
+    """
     at = rates(scenario.accelerator, scenario.compute)
-    kernels = [item for item in read.program.operations if isinstance(item, Kernel)]
+    kernels = [item for item in program.operations if isinstance(item, Kernel)]
     kinds = dict.fromkeys(work.kind for kernel in kernels if kernel.time is None for work in kernel.works)
-    links = [link for link in scenario.cluster.links if link.name in read.links]
+    links = [link for link in scenario.cluster.links if link.name in used_links]
     used = [
         *(number for kind in kinds for number in at.numbers.get(kind, ())),
         *([scenario.step_per_layer] if scenario.step_per_layer else []),
         scenario.accelerator.memory,
         *_beside(),
         *(number for link in links for number in link.numbers()),
-        *_server_numbers(scenario, variant.policy, read.program),
+        *_server_numbers(scenario, variant.policy, program),
         *(scenario.host.numbers() if variant.schedule != "textbook" else ()),
     ]
-    return tuple(dict.fromkeys(number.name for number in used if number.basis == "assumed"))
+    return tuple(dict.fromkeys(used))
 
 
 def _server_numbers(scenario: Scenario, policy: Policy, program: Program) -> Iterator[Number]:

@@ -14,6 +14,7 @@ from simulator.readings.volume import Volume
 from simulator.units import readable
 
 __all__ = [
+    "SAME",
     "ceilings",
     "comparison",
     "exposed_by",

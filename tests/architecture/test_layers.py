@@ -35,6 +35,7 @@ ROOMS = [
     "calibrate",
     "collective",
     "validate",
+    "review",
     ".",
     "cli",
     "__main__",
@@ -44,6 +45,7 @@ ROOMS = [
 ONLY_IN = {
     "click": "cli",
     "csv": "world|readings|sweep|validate|cli",
+    "jinja2": "review",
     "json": "world|readings|sweep|cli",
     "matplotlib": "readings.plots",
     "msgspec": "world",
@@ -59,7 +61,7 @@ ONLY_IN = {
 }
 """Library: pattern of the modules (below ``simulator``) that may import it; their submodules may as well."""
 
-HEAVY = {"matplotlib", "pandas", "rich"}
+HEAVY = {"jinja2", "matplotlib", "pandas", "rich"}
 """Not needed for ``--help``."""
 
 LONGEST_FUNCTION, LONGEST_MODULE, MOST_ARGUMENTS = 45, 400, 8

@@ -16,6 +16,7 @@ from matplotlib.patches import Patch
 from simulator.readings.colours import colour, known_order
 
 __all__ = [
+    "FINDING",
     "GREY",
     "LARGE",
     "MEDIUM",
@@ -35,6 +36,9 @@ SMALL, MEDIUM, LARGE = 9.0, 10.0, 14.0
 """Sizes of type [pt]."""
 
 GREY = "#555555"
+
+FINDING = "finding"
+"""Mark of the line below the title, by which a page finds what a figure says."""
 
 Array = npt.NDArray[np.float64]
 
@@ -80,7 +84,9 @@ def headline(figure: Figure, title: str, finding: str = "") -> None:
     size = max(SMALL, LARGE * min(1.0, 90 / max(1, len(title))))  # about 90 letters of LARGE fill 12 inches
     figure.suptitle(title, x=0.012, y=1 - 0.12 / inches, ha="left", va="top", fontsize=size, fontweight="bold")
     if finding:
-        figure.text(0.012, 1 - 0.42 / inches, finding, ha="left", va="top", fontsize=MEDIUM + 1, color=GREY)
+        figure.text(
+            0.012, 1 - 0.42 / inches, finding, ha="left", va="top", fontsize=MEDIUM + 1, color=GREY, gid=FINDING
+        )  # fmt: skip
 
 
 def panel(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
