@@ -33,18 +33,14 @@ def whatif_section(asked: Material) -> Section:
     answers = [whatif(asked.scenario, item.variant).as_json() for item in chosen]
     figure = tornado_figure(answers, asked.scenario.name)
     finding = finding_of(figure) or "No single resource makes a step shorter"
-    picture = Picture(svg=inline_svg(figure, "tornado", finding), caption="What each resource gains, better by so much")
+    picture = Picture(svg=inline_svg(figure, "tornado", finding), caption="What a better resource gains")
     left = len(asked.outcomes) - len(chosen)
     idle = (f"{item['name']} hardly depends on: {', '.join(item['without_effect'])}" for item in answers)
     return Section(
         key="whatif",
         topic="What if",
         finding=finding,
-        pictures=(
-            Picture(
-                svg=inline_svg(figure, "tornado", f"Gain of each resource. {finding}"), caption="Gain of each resource"
-            ),
-        ),
+        pictures=(picture,),
         remarks=(*idle, *([f"{left} slower variants were not asked; zerosim whatif asks all"] if left else [])),
     )
 

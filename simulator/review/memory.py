@@ -20,14 +20,12 @@ def memory_section(asked: Material) -> Section:
     bars = footprints_figure(asked.ran, asked.scenario.name)
     finding = finding_of(bars)
     caption = "Needed at the peak, by item, against what the device has"
+    picture = Picture(svg=inline_svg(bars, "footprints", f"{caption}. {finding}"), caption=caption)
     return Section(
         key="memory",
         topic="Memory",
         finding=finding,
-        pictures=(
-            Picture(svg=inline_svg(bars, "footprints", f"{caption}. {finding}"), caption=caption),
-            _over_time(asked),
-        ),
+        pictures=(picture, _over_time(asked)),
         tables=(_items(asked),),
     )
 

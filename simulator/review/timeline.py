@@ -1,6 +1,6 @@
 """The step of one variant as lanes of bars, small enough for a page whatever the step is long.
 
-A lane has room for so many bars.  Where there are more, the step is cut into as many cells, and what begins in the
+All lanes together have room for so many bars.  Where there are more, each lane gets the same room, the step is cut into as many cells, and what begins in the
 same cell becomes one bar that says how many operations it stands for and how long they take together.
 
 A bar is six integers: the gap since the end of the bar before it and its length in nanoseconds, the places of its kind,
@@ -53,7 +53,7 @@ def timeline_section(asked: Material) -> Section:
     outcome = asked.closer
     played, step, path = outcome.timeline.classes[0], outcome.timeline.step_time, outcome.path()
     lanes = _lanes(played, outcome.reading, path)
-    most = max(1, MOST // max(1, len(lanes)))
+    most = MOST if sum(map(len, lanes.values())) <= MOST else MOST // len(lanes)
     fewer = {name: crowded(bars, most, step) for name, bars in lanes.items()}
     return Section(
         key="timeline",

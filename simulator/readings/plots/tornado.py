@@ -47,7 +47,9 @@ def tornado_figure(answers: Sequence[Mapping[str, Any]], title: str) -> Figure:
     height = HEAD + sum(ROW * count + BETWEEN for count in rows) + FOOT
     figure = Figure(figsize=(WIDTH, height))
     headline(figure, title, _finding(answers))
-    shares = [_share(answer, gain["gain"]) for answer in answers for item in _shown(answer) for gain in item["gains"]]
+    gains = [(answer, gain) for answer in answers for item in _shown(answer) for gain in item["gains"]]
+    shares = [_share(answer, gain["gain"]) for answer, gain in gains]
+    shares += [_share(answer, gain["foreseen"]) for answer, gain in gains if gain["holds"] is False]
     lowest, highest = min(shares, default=0.0), max(shares, default=1.0)
     bottom = height - HEAD
     for answer, count in zip(answers, rows, strict=True):
