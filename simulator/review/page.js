@@ -74,7 +74,7 @@ class Timeline {
     this.lanes = this.data.lanes.map(unpacked);
     [this.canvas, this.about, this.range] = ["canvas", ".about", "output"].map((name) => box.querySelector(name));
     this.canvas.style.height = `${this.lanes.length * (LABEL + BAR + GAP) + AXIS}px`;
-    [this.from, this.to, this.chosen, this.fingers] = [0, this.data.step, null, new Map()];
+    Object.assign(this, { from: 0, to: this.data.step, chosen: null, kept: null, fingers: new Map() });
     for (const button of box.querySelectorAll("[data-do]")) {
       button.addEventListener("click", () => this.act(button.dataset.do));
     }
@@ -95,7 +95,7 @@ class Timeline {
     for (const name of ["pointerup", "pointercancel"]) {
       canvas.addEventListener(name, (event) => this.fingers.delete(event.pointerId));
     }
-    new ResizeObserver(() => this.draw()).observe(canvas);
+    new ResizeObserver(() => this.kept || this.draw()).observe(canvas); // paper has been drawn already
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
     addEventListener("beforeprint", () => this.print(true));
     addEventListener("afterprint", () => this.print(false));
@@ -223,7 +223,9 @@ class Timeline {
       this.draw(PAPER, 0, this.data.step);
     } else {
       delete root.dataset.print;
-      this.show(...this.kept);
+      const before = this.kept;
+      this.kept = null;
+      this.show(...before);
     }
   }
 
@@ -251,11 +253,14 @@ class Timeline {
       const bar = lane.bars[place];
       const left = Math.max(0, (bar.start - from) * scale), right = Math.min(width, (bar.end - from) * scale);
       if (right <= left) continue;
-      if (right - left < 1) {
-        const pixel = Math.floor(left), shares = thin.get(pixel) || new Map();
-        shares.set(bar.what, (shares.get(bar.what) || 0) + right - left);
-        thin.set(pixel, shares);
-      } else this.drawBar(page, bar, left, right, top);
+      if (right - left >= 1) this.drawBar(page, bar, left, right, top);
+      else {
+        const pixel = Math.floor(left), border = Math.min(right, pixel + 1);
+        for (const [at, share] of [[pixel, border - left], [pixel + 1, right - border]]) {
+          if (!thin.has(at)) thin.set(at, new Map());
+          thin.get(at).set(bar.what, (thin.get(at).get(bar.what) || 0) + share);
+        }
+      }
       if (bar.onPath && lane.name !== "critical path") {
         pen.fillStyle = page.ink;
         pen.fillRect(left, top + BAR + 1, Math.max(right - left, 0.5), 2.5);

@@ -1,7 +1,8 @@
 """The step of one variant as lanes of bars, small enough for a page whatever the step is long.
 
-All lanes together have room for so many bars.  Where there are more, each lane gets the same room, the step is cut into as many cells, and what begins in the
-same cell becomes one bar that says how many operations it stands for and how long they take together.
+All lanes together have room for so many bars.  Where there are more, each lane gets the same room, the step is cut into
+as many cells, and what begins in the same cell becomes one bar that says how many operations it stands for and how long
+they take together.
 
 A bar is six integers: the gap since the end of the bar before it and its length in nanoseconds, the places of its kind,
 name and remark among ``texts``, and twice the number of its micro-batch, plus one if it is on the critical path.

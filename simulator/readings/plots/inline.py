@@ -63,10 +63,17 @@ def inline_svg(figure: Figure, name: str, label: str) -> str:
         figure.savefig(
             written, format="svg", transparent=True, bbox_inches="tight", pad_inches=NEARLY, metadata=nothing
         )
-    svg = written.getvalue()
-    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.S)
-    svg = re.sub(r"\s+", " ", svg)
-    svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
-    svg = re.sub(r"#[0-9a-f]{6}\b", lambda found: INK.get(found[0], found[0]), svg)
+    drawn = written.getvalue()
+    drawn = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", drawn[drawn.index("<svg") :], flags=re.S)
+    drawn = re.sub(r"<[^>]+>", lambda tag: _tag(tag[0], name), re.sub(r"\s+", " ", drawn))
     said = f'role="img" aria-label="{escape(label)}" fill="currentColor"'
-    return re.sub(r'<svg (.*?)width="[^"]*"(.*?)height="[^"]*"', rf"<svg {said} \1\2", svg, count=1)
+    head, rest = drawn.split(">", maxsplit=1)
+    sizeless = re.sub(r'\b(width|height)="[^"]*"', "", head)  # as wide as there is room
+    return f"{sizeless} {said}>{rest}"
+
+
+def _tag(tag: str, name: str) -> str:
+    """Return *tag* with identifiers of its own, the page's ink, and places to a hundredth of a point."""
+    tag = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", tag)
+    tag = re.sub(r"#[0-9a-f]{6}\b", lambda found: INK.get(found[0], found[0]), tag)
+    return re.sub(r"(\.\d\d)\d+", r"\1", tag) if ' d="' in tag else tag
