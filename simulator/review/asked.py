@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from simulator.readings.plots import curves_figure, finding_of, inline_svg, torn
 from simulator.readings.report import Result
 from simulator.require import knob
 from simulator.review.parts import Material, Picture, Section
+from simulator.units import readable
 from simulator.whatif import whatif
 
 __all__ = ["breakeven_section", "whatif_section"]
@@ -56,7 +57,7 @@ def breakeven_section(asked: Material) -> Section | None:
     if not found:
         return None
     figure = curves_figure(found, asked.scenario.name, x=name, y="step_time")
-    finding = f"Fastest over the bandwidth of {link}: {finding_of(figure).removeprefix('Best: ')}"
+    finding = _finding(asked, found, link, finding_of(figure).removeprefix("Best: "))
     caption = "Step over bandwidth; lower is better, a dotted line marks where another variant becomes the fastest"
     return Section(
         key="breakeven",
@@ -64,6 +65,17 @@ def breakeven_section(asked: Material) -> Section | None:
         finding=finding,
         pictures=(Picture(svg=inline_svg(figure, "breakeven", f"{caption}. {finding}"), caption=caption),),
     )
+
+
+def _finding(asked: Material, found: Sequence[Mapping[str, Any]], link: str, best: str) -> str:
+    """Who is fastest where, or how far the step of the only variant is apart."""
+    if len(asked.outcomes) > 1:
+        return f"Fastest over the bandwidth of {link}: {best}"
+    told = (
+        f"{readable(each['step_time'], 's')} with {each['point'][f'{link}.bandwidth']}"
+        for each in (found[0], found[-1])
+    )
+    return f"A step takes {', and '.join(told)} of {link} bandwidth"
 
 
 def _curves(asked: Material, name: str) -> Iterator[dict[str, Any]]:

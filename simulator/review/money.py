@@ -29,13 +29,12 @@ def cost_section(asked: Material) -> Section | None:
     costs = {result["name"]: _cost(asked, result, price) for result in asked.ran}
     best = fastest(asked.ran)["name"]
     spent = costs[best]
-    lost = spent["per_billion_tokens"] * spent["exposed_per_step"] / spent["per_step"]
     return Section(
         key="cost",
         topic="Cost",
         finding=(
             f"A billion tokens cost ${spent['per_billion_tokens']:,.2f} with {best}, "
-            f"${lost:,.2f} of them for exposed communication"
+            f"${spent['per_billion_tokens'] * spent['exposed']:,.2f} of them for exposed communication"
         ),
         tables=(
             Table(
@@ -60,10 +59,12 @@ def _price(scenario: Scenario) -> tuple[float | None, str]:
 
 
 def _cost(asked: Material, result: Mapping[str, Any], price: float) -> dict[str, float]:
+    """What a step costs [US$], and the share of it that is ``exposed``."""
     tokens = float(asked.scenario.tokens_per_step * result["ranks"])
-    return cost(price, result["ranks"], result["step_time"], result["exposed"]["stalled"], tokens)
+    step, stalled = result["step_time"], result["exposed"]["stalled"]
+    return cost(price, result["ranks"], step, stalled, tokens) | {"exposed": stalled / step if step else 0.0}
 
 
 def _cells(found: Mapping[str, float]) -> Iterator[Cell]:
     yield from (number(found[key], form) for _, key, form in COLUMNS)
-    yield number(found["per_hour"] * found["exposed_per_step"] / found["per_step"], ",.2f")
+    yield number(found["per_hour"] * found["exposed"], ",.2f")

@@ -42,6 +42,14 @@ def test_named_files_are_found_in_the_installed_package(wheel, name):
     assert Path(found).is_file()
 
 
+def test_the_page_of_a_review_finds_its_template_style_and_script(wheel):
+    assert {path.name for path in (wheel / "simulator/review").glob("page.*")} >= {
+        "page.html.j2",
+        "page.css",
+        "page.js",
+    }
+
+
 def test_types_and_command_are_declared(wheel):
     (entry_points,) = wheel.glob("zerosim-*.dist-info/entry_points.txt")
     assert "zerosim = simulator.cli:main" in entry_points.read_text()
