@@ -71,10 +71,8 @@ def _finding(asked: Material, found: Sequence[Mapping[str, Any]], link: str, bes
     """Who is fastest where, or how far the step of the only variant is apart."""
     if len(asked.outcomes) > 1:
         return f"Fastest over the bandwidth of {link}: {best}"
-    told = (
-        f"{readable(each['step_time'], 's')} with {each['point'][f'{link}.bandwidth']}"
-        for each in (found[0], found[-1])
-    )
+    ends, key = (found[0], found[-1]), f"{link}.bandwidth"
+    told = (f"{readable(each['step_time'], 's')} with {each['point'][key]}" for each in ends)
     return f"A step takes {', and '.join(told)} of {link} bandwidth"
 
 

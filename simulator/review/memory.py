@@ -48,12 +48,12 @@ def _items(asked: Material) -> Table:
     items = sorted({item for result in asked.ran for item in result["memory"]["items"]}, key=known_order)
     return Table(
         caption="Memory at the peak by item [GB]",
-        columns=("variant", *items, "peak", "needed", "capacity", "fits"),
+        columns=("variant", "fits", "peak", "needed", "capacity", *items),
         rows=tuple((text(result["name"]), *_cells(result["memory"], items)) for result in asked.ran),
     )
 
 
 def _cells(memory: Any, items: list[str]) -> Iterator[Cell]:
-    yield from (number(memory["items"].get(item, 0.0), ".1f", GIGA) for item in items)
-    yield from (number(memory[key], ".1f", GIGA) for key in ("peak", "needed", "capacity"))
     yield Cell(text="yes" if memory["fits"] else "no", alarm=not memory["fits"])
+    yield from (number(memory[key], ".1f", GIGA) for key in ("peak", "needed", "capacity"))
+    yield from (number(memory["items"].get(item, 0.0), ".1f", GIGA) for item in items)
