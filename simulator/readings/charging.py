@@ -268,34 +268,40 @@ class Charging:
     def _delays(self, number: int) -> tuple[list[_Delay], _Source]:
         """What held a span back without need, in the order of causes, and the last thing that it needed."""
         if number not in self._held_back:
-            found, needs = self._waited_for(number)
-            need = _latest(needs)
+            need = _latest(self._needs(number))
             floor = np.maximum(need.end, 0.0)
+            found = self._waited_for(number, floor)
             late = [item for item in found if np.count_nonzero(item.until > floor)]
             late.sort(key=lambda item: TIES.index(item.cause))
             self._held_back[number] = [_Delay(np.maximum(until, floor), cause) for until, cause in late], need
         return self._held_back[number]
 
-    def _waited_for(self, number: int) -> tuple[list[_Delay], list[_Source]]:
-        """All that a span waited for: without need, and because it needed it."""
+    def _needs(self, number: int) -> list[_Source]:
+        """All that a span waited for because it needed it."""
+        span, blocked = self._spans[number], self._trail.blocked[number]
+        blocker = np.where(blocked.by_limit, NOBODY, blocked.source.number)
+        needs = [_Source(blocker, np.where(blocked.by_limit, BEFORE_ALL, blocked.source.end))]
+        needs += self._sources(number, data_alone=True)
+        for index in {span.before, span.behind} - {NOBODY}:
+            if self._needed[index] <= self._needed[number]:
+                needs.append(_Source(np.full(len(self._zeros), index), self._ends[index]))
+        return needs
+
+    def _waited_for(self, number: int, floor: Array) -> list[_Delay]:
+        """All that a span waited for without need, as far as it ended after *floor*."""
         span, blocked = self._spans[number], self._trail.blocked[number]
         delays = [_Delay(self._trail.issued[number], "host"), *self._late_ranks(number)]
         delays.append(_Delay(np.where(blocked.by_limit, blocked.end, BEFORE_ALL), "prefetch limit"))
         if self._met:
-            delays += self._late_blockers(np.where(blocked.by_limit, blocked.source.number, NOBODY))
-        blocker = np.where(blocked.by_limit, NOBODY, blocked.source.number)
-        needs = [_Source(blocker, np.where(blocked.by_limit, BEFORE_ALL, blocked.source.end))]
-        needs += self._sources(number, data_alone=True)
+            delays += self._late_blockers(np.where(blocked.by_limit, blocked.source.number, NOBODY), floor)
         delays += [
             _Delay(self._trail.events[wait.event].at, wait.reason) for wait in span.waits if wait.reason != "data"
         ]
         for index in {span.before, span.behind} - {NOBODY}:
-            if self._needed[index] <= self._needed[number]:
-                needs.append(_Source(np.full(len(self._zeros), index), self._ends[index]))
-            else:
+            if self._needed[index] > self._needed[number]:
                 delays.append(_Delay(self._ends[index], "queueing"))
-                delays += self._late_before(index, "queueing", np.ones(len(self._zeros), dtype=np.bool_))
-        return delays, needs
+                delays += self._late_before(index, "queueing", self._ends[index] > floor, floor)
+        return delays
 
     def _late_ranks(self, number: int) -> list[_Delay]:
         """The wait of a span for late ranks."""
@@ -306,26 +312,33 @@ class Charging:
         reached = np.maximum(self._trail.issued[number], self._reached(number))
         return np.where(self._met[number] > reached, until, BEFORE_ALL)
 
-    def _late_before(self, number: int, cause: str, lanes: Mask) -> list[_Delay]:
-        """Waits for late ranks of a span that holds others back by *cause* in *lanes*, and of what it queued for."""
-        if number == NOBODY or not np.count_nonzero(lanes):
-            return []
-        reached, delays = np.maximum(self._trail.issued[number], self._reached(number)), list[_Delay]()
-        met = self._met.get(number, reached)
-        for until, of in ((met, "skew"), (reached, cause)) if number in self._met else ():
-            delays.append(_Delay(np.where(lanes, self._where_late(number, until), BEFORE_ALL), of))
-        queued, span = self._starts[number] > met, self._spans[number]
-        for follows, where in ((span.behind, queued), (span.before, ~queued)):
-            if follows != NOBODY:
-                delays += self._late_before(follows, cause, lanes & where & (self._ends[follows] >= reached))
+    def _late_before(self, number: int, cause: str, lanes: Mask, floor: Array) -> list[_Delay]:
+        """Waits for late ranks of a span that holds others back by *cause* in *lanes*, and of what it queued for.
+
+        Only what ended after *floor* is looked at, as no wait before that counts.
+        """
+        delays, held = list[_Delay](), {number: lanes}
+        while held:
+            number = max(held)  # what it queued for or followed was launched before
+            lanes, span = held.pop(number), self._spans[number]
+            reached = np.maximum(self._trail.issued[number], self._reached(number))
+            met = self._met.get(number, reached)
+            for until, of in ((met, "skew"), (reached, cause)) if number in self._met else ():
+                delays.append(_Delay(np.where(lanes, self._where_late(number, until), BEFORE_ALL), of))
+            queued = self._starts[number] > met
+            for follows, where in ((span.behind, queued), (span.before, ~queued)):
+                if follows != NOBODY:
+                    mine = lanes & where & (self._ends[follows] >= np.maximum(reached, np.nextafter(floor, np.inf)))
+                    if np.count_nonzero(mine):
+                        held[follows] = held[follows] | mine if follows in held else mine
         return delays
 
-    def _late_blockers(self, numbers: Numbers) -> list[_Delay]:
+    def _late_blockers(self, numbers: Numbers, floor: Array) -> list[_Delay]:
         """The same of the spans, one for each lane, that a bound on what may be gathered ahead waited for."""
         return [
             delay
             for number in _distinct(numbers)
-            for delay in self._late_before(number, "prefetch limit", numbers == number)
+            for delay in self._late_before(number, "prefetch limit", numbers == number, floor)
         ]
 
     def _computes(self, number: int) -> bool:

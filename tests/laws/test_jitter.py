@@ -275,3 +275,17 @@ def test_wrong_sections_are_told(scenario, section, words):
     with pytest.raises(InputError) as caught:
         scenario(jitter=section)
     assert all(word in str(caught.value) for word in words)
+
+
+@pytest.mark.parametrize("policy", [{"fsdp1": {}}, {"zero_stage": 3}, {"fsdp2": {}}])
+def test_thousand_collectives_that_follow_each_other_are_looked_through(scenario, policy):
+    """A network that is never idle: whoever waits looks for late ranks before all that went before it."""
+    asked = scenario(
+        model={"sequence_length": 1, "layers": [{**LAYER[0], "count": 400, "parameters": 1e6, "forward_time": "1 us"}]},
+        topology=flat(hosts=4, bandwidth="1 GB/s"),
+        variants=[{"name": "v", **policy}],
+        jitter={"replications": 4, "kernel": 0.1},
+    )
+    result = run_variant(asked, asked.variants[0]).result
+    assert sum(result.exposed_by_cause.values()) == pytest.approx(result.exposed["stalled"])
+    assert result.jitter["step_time"]["mean"] >= result.step_time * (1 - 1e-9)
