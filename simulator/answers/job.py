@@ -22,7 +22,7 @@ from simulator.world.scenario import Scenario, Variant, read_scenario, resolve_s
 from simulator.world.topology.asked import Place
 from simulator.world.topology.cluster import Cluster, LinkKind, load_cluster
 
-__all__ = ["HEADROOM", "Job", "Setting", "Tried", "host_bandwidth", "load_job", "posed", "shortage", "tried"]
+__all__ = ["HEADROOM", "Job", "Setting", "Tried", "host_bandwidth", "job_of", "load_job", "posed", "shortage", "tried"]
 
 HEADROOM: Final = 0.1
 """Definition: part of the memory that is to stay free, for longer sequences, evaluations and checkpoints."""
@@ -107,7 +107,11 @@ def load_job(path: str | Path, overrides: Sequence[str] = (), variant: str | Non
     InputError
         As :func:`~simulator.world.scenario.load_scenario`, or there is no such variant.
     """
-    raw, file = read_scenario(path, overrides)
+    return job_of(*read_scenario(path, overrides), variant, textbook=textbook)
+
+
+def job_of(raw: dict[str, Any], file: Path, variant: str | None = None, *, textbook: bool) -> Job:
+    """Return the job of a scenario's content, as :func:`load_job` does."""
     scenario = resolve_scenario(deepcopy(raw), file)
     chosen = scenario.variants[0] if variant is None else scenario.variant(variant)
     written = next(item for item in raw["variants"] if item["name"] == chosen.name)

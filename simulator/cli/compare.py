@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from simulator import __version__
 from simulator.cli.common import load, print_json, print_tables, progress
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from simulator.readings.difference import Change, Difference
 
 __all__ = ["compare"]
 
@@ -34,22 +29,13 @@ def compare(
 
     Variants of the same name are compared; of each with one variant, these.
     """
-    from simulator.errors import InputError
-    from simulator.readings.difference import changed, difference, pairs
+    from simulator.ask import compare as ask
 
-    contents = [_content(before, both, names), _content(after, [*both, *second], names)]
-    found = pairs(*(content["results"] for content in contents))
-    if not found:
-        told = " and ".join(", ".join(result["name"] for result in content["results"]) for content in contents)
-        remedy = "name variants alike, or choose one of each with --variant"
-        raise InputError(f"no two variants to compare: {told}", remedy=remedy)
-    inputs = changed(*(content["scenario"] for content in contents))
-    differences = [difference(*pair) for pair in found]
+    answer = ask(_content(before, both, names), _content(after, [*both, *second], names))
     if machine:
-        changes = [{"key": item.key, "before": item.before, "after": item.after} for item in inputs]
-        print_json({"version": __version__, "inputs": changes, "differences": [item.as_json() for item in differences]})
+        print_json(answer.as_json())
     else:
-        print_tables(*_told(inputs, differences))
+        print_tables(*answer.tables())
 
 
 def _content(source: str, overrides: Sequence[str], names: Sequence[str]) -> Mapping[str, Any]:
@@ -79,11 +65,3 @@ def _results(file: Path, overrides: Sequence[str]) -> Mapping[str, Any] | None:
     if overrides:
         raise InputError("results cannot be changed", file=file, key="--set", remedy="give the scenario instead")
     return content
-
-
-def _told(inputs: Sequence[Change], differences: Sequence[Difference]) -> Iterator[RenderableType]:
-    from simulator.readings.difference_table import changes_table, difference_tables
-
-    yield changes_table(inputs) if inputs else "The inputs are the same."
-    for item in differences:
-        yield from difference_tables(item)

@@ -64,17 +64,11 @@ def check_picture(study: Study, found: Iterable[Task], plot: Path | None, pictur
 
 def draw(study: Study, results: Iterable[Mapping[str, Any]], plot: Path, picture: Mapping[str, str | None]) -> None:
     """Write the picture, whole or not at all."""
-    from simulator.readings import plots
     from simulator.readings.files import write_atomically
+    from simulator.readings.plots import sweep_figure
 
     results = list(results)
-    figures = {
-        "curves": plots.curves_figure,
-        "heatmap": plots.heatmap_figure,
-        "best": plots.best_figure,
-        "pareto": plots.pareto_figure,
-    }
-    figure = figures[_kind(results, picture)](results, study.name, **{place: picture[place] for place in PLACES})
+    figure = sweep_figure(_kind(results, picture), results, study.name, **{place: picture[place] for place in PLACES})
     write_atomically(plot, figure.savefig)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -19,18 +18,13 @@ from simulator.cli.pictures import check_picture, draw, picture_of_sweep
 from simulator.errors import BrokenLawError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.progress import Task as Running
-    from rich.table import Table
 
     from simulator.sweep import Axis, Store, Study, Task
 
 __all__ = ["sweep"]
 
 TABLES = (".csv", ".parquet")
-
-BEST, REASONS = 10, 5
-"""Rows that are shown: of the best points; of the reasons why others failed."""
 
 
 class TablePath(click.Path):
@@ -65,6 +59,7 @@ def sweep(
     export: Path | None, plot: Path | None, **asked: Any,
 ) -> None:  # fmt: skip
     """Simulate SCENARIO at many points: every variant, at every combination of the values of --over."""
+    from simulator.readings.best_table import best_points
     from simulator.readings.files import write_atomically
     from simulator.sweep import Store, as_results, check_table, write_table
 
@@ -85,7 +80,7 @@ def sweep(
             print_json({"scenario": study.raw, "version": __version__, **counts, "results": results})
         else:
             results = [_shown(result) for result in as_results(found, store)]
-            print_tables(*_summary(results, new), *([f"written to {export}"] if export else []))
+            print_tables(*best_points(results, new), *([f"written to {export}"] if export else []))
         _check_bugs(results)
         if plot is not None:
             draw(study, as_results(found, store), plot, picture)
@@ -156,52 +151,6 @@ def _shown(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return of a result what the tables show: of thousands all would be too much."""
     keys = ("point", "name", "failure", "step_time", "exposed", "memory", "tokens_per_second_per_gpu", "mfu")
     return {key: result[key] for key in keys}
-
-
-def _summary(results: Sequence[Mapping[str, Any]], new: int) -> Iterator[RenderableType]:
-    from heapq import nlargest
-
-    from rich.markup import escape
-
-    from simulator.readings.table import has_room
-
-    def merit(result: Mapping[str, Any]) -> tuple[bool, float]:
-        return has_room(result["memory"]), result["tokens_per_second_per_gpu"]
-
-    failures = Counter(result["failure"] for result in results if result["failure"])
-    ran = [result for result in results if not result["failure"]]
-    if ran:
-        yield _best(nlargest(BEST, ran, key=merit), len(ran))
-    yield f"{len(results)} results: {new} simulated now, {len(results) - new} known before; {failures.total()} failed"
-    for reason, count in failures.most_common(REASONS):
-        yield escape(f"{count} failed: {reason}")
-
-
-def _best(results: Sequence[Mapping[str, Any]], of: int) -> Table:
-    """Most tokens/s/GPU, those first that fit in memory."""
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
-
-    from simulator.readings.table import has_room
-
-    title = f"Most tokens per second and GPU: {len(results)} of {of}"
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    keys = dict.fromkeys(key for result in results for key in result["point"])
-    for key in keys:
-        table.add_column(escape(key), justify="right", overflow="fold")
-    table.add_column("variant", no_wrap=True)
-    for heading in ("step\n[s]", "exposed\n[%]", "memory\n[GB]", "fits", "tokens\n/s/GPU", "MFU\n[%]"):
-        table.add_column(escape(heading), justify="right", no_wrap=True)
-    for result in results:
-        step, memory = result["step_time"], result["memory"]
-        table.add_row(
-            *(escape(str(result["point"].get(key, "-"))) for key in keys), escape(result["name"]), f"{step:.4g}",
-            f"{100 * result['exposed']['stalled'] / step:.1f}" if step else "-", f"{memory['needed'] / 1e9:.1f}",
-            "yes" if has_room(memory) else "[red]no[/red]", f"{result['tokens_per_second_per_gpu']:.0f}",
-            f"{100 * result['mfu']:.1f}",
-        )  # fmt: skip
-    return table
 
 
 def _check_bugs(results: Iterable[Mapping[str, Any]]) -> None:

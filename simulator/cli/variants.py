@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from simulator import __version__
 from simulator.cli.common import (
     chosen,
     load,
@@ -21,10 +20,7 @@ from simulator.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from simulator.explore import Outcome
-    from simulator.world.scenario import Scenario, Variant
+    from simulator.ask import Run
 
 __all__ = ["memory", "plot", "program", "run", "show", "trace", "volume"]
 
@@ -41,102 +37,40 @@ def run(
     detail: bool, out: Path | None,
 ) -> None:  # fmt: skip
     """Simulate the variants of SCENARIO and compare them."""
-    from simulator.explore import Outcome, attempt, report
+    from simulator.ask import run as ask
 
     asked = load(scenario, overrides, topology)
-    variants = chosen(asked, names)
-    with progress("simulating", len(variants)) as done:
-        attempts = attempt(asked, variants, done)
-    content = report(asked, attempts, __version__, detail=detail or out is not None)
+    with progress("simulating", len(chosen(asked, names))) as done:
+        answer = ask(asked, variants=names, detail=detail or out is not None, done=done)
     if out is not None:
-        _write_all(out, asked, [item for item in attempts if isinstance(item, Outcome)], content)
+        _write_all(out, answer)
     if machine:
-        print_json(content)
+        print_json(answer.as_json())
         return
-    _print_comparison(asked, variants, content["results"])
-    if detail:
-        from simulator.readings.detail import details
-
-        print_tables(*details(content["results"]))
+    print_tables(*(answer.tables() if detail else answer.comparison()))
     if out is not None:
         print_tables(f"written to {out}/")
 
 
-def _print_comparison(asked: Scenario, variants: tuple[Variant, ...], results: list[dict[str, Any]]) -> None:
-    from simulator.readings.resolved import remarks
-    from simulator.readings.spread_table import jittered, rank_classes
-    from simulator.readings.table import ceilings, comparison, exposed_by, notes
-
-    mesh = asked.mesh
-    cluster = f"{asked.cluster.hosts} x {asked.cluster.name} = {mesh.ranks} x {asked.accelerator.name}"
-    title = f"{asked.name}; {cluster}"
-    print_tables(
-        comparison(results, title),
-        exposed_by(results, "exposed_by_collective", "Exposed communication by collective [ms]"),
-        exposed_by(results, "exposed_by_cause", "Exposed communication by cause [ms]"),
-        ceilings(results),
-        *rank_classes(results),
-        *jittered(results),
-        *notes(results),
-        *(f"{variant.name}: {remark}" for variant in variants for remark in remarks(variant)),
-    )
-
-
-def _write_all(out: Path, asked: Scenario, outcomes: Sequence[Outcome], content: dict[str, Any]) -> None:
+def _write_all(out: Path, answer: Run) -> None:
+    from simulator.explore import Outcome
     from simulator.readings.files import write_atomically, write_json
-    from simulator.readings.plots import exposed_figure, jitter_figure, timeline_figure
     from simulator.readings.trace import chrome_trace
 
+    outcomes = [item for item in answer.attempts if isinstance(item, Outcome)]
     out.mkdir(parents=True, exist_ok=True)
     with progress("drawing", len(outcomes)) as done:
         for outcome in outcomes:
             name = outcome.variant.name
             stem = re.sub(r"[^A-Za-z0-9_.+-]+", "-", name)
-            title = _finding(outcome)
-            path = outcome.path()
-            figure = timeline_figure(outcome.timeline.classes[0], outcome.reading, title, path=path)
-            write_atomically(out / f"timeline-{stem}.png", figure.savefig)
-            write_json(out / f"trace-{stem}.json", chrome_trace(outcome.timeline, outcome.readings(), name, path))
+            write_atomically(out / f"timeline-{stem}.png", answer.plot("timeline", name).savefig)
+            trace = chrome_trace(outcome.timeline, outcome.readings(), name, outcome.path())
+            write_json(out / f"trace-{stem}.json", trace)
             done()
-    figure = exposed_figure(content["results"], _exposed_title(asked))
-    write_atomically(out / "exposed.png", figure.savefig)
-    if asked.jitter is not None:
-        write_atomically(out / "jitter.png", jitter_figure(content["results"], _jitter_title(asked)).savefig)
-    write_json(out / "report.json", content)
-
-
-def _exposed_title(asked: Scenario) -> str:
-    return f"Exposed communication, {asked.name}, {asked.cluster.hosts} x {asked.cluster.name}"
-
-
-def _jitter_title(asked: Scenario) -> str:
-    return f"Steps with random times, {asked.name}, {asked.cluster.hosts} x {asked.cluster.name}"
-
-
-def _finding(outcome: Outcome) -> str:
-    step, stalled = outcome.result.step_time, outcome.reading.stalled
-    share = 100 * stalled / step if step else 0.0
-    return f"{outcome.variant.name}: {stalled:.3g} s of the {step:.4g} s step is exposed communication ({share:.1f} %)"
-
-
-def _memory_figure(asked: Scenario, outcome: Outcome) -> Figure:
-    from simulator.readings.footprint import fullest
-    from simulator.readings.plots import memory_figure
-    from simulator.readings.report import timeline_of
-
-    variant, memory, giga = outcome.variant, outcome.result.memory, 1e9
-    curve = timeline_of(asked.at(variant), variant, outcome.timeline)
-    largest, size = next(iter(memory["items"].items()))
-    title = (
-        f"{variant.name}: memory peaks at {memory['peak'] / giga:.1f} GB in {fullest(memory)}; "
-        f"the largest item is {largest}, {size / giga:.1f} GB"
-    )
-    verdict = "fits into" if memory["fits"] else "does not fit into"
-    finding = (
-        f"With context, communicators and holes the step needs {memory['needed'] / giga:.1f} GB and {verdict} "
-        f"{memory['capacity'] / giga:.0f} GB"
-    )
-    return memory_figure(outcome.timeline.classes[0], memory, curve, title, finding)
+    write_atomically(out / "exposed.png", answer.plot().savefig)
+    if answer.scenario.jitter is not None:
+        write_atomically(out / "jitter.png", answer.plot("jitter").savefig)
+    write_json(out / "report.json", answer.content)
 
 
 @click.command()
@@ -268,27 +202,18 @@ def plot(
     scenario: str, overrides: tuple[str, ...], topology: str | None, names: tuple[str, ...], kind: str, output: Path
 ) -> None:
     """Draw SCENARIO: timeline or memory of one variant, exposed communication or jitter of all, or the cluster."""
-    from simulator.errors import InputError
-    from simulator.explore import attempt, report, run_variant
+    from simulator.ask import run as ask
+    from simulator.ask.runs import check_picture
     from simulator.readings.files import write_atomically
-    from simulator.readings.plots import exposed_figure, jitter_figure, timeline_figure, topology_figure
+    from simulator.readings.plots import topology_figure
 
     asked = load(scenario, overrides, topology)
-    variants = chosen(asked, names)
-    if kind == "jitter" and asked.jitter is None:
-        raise InputError("nothing is random", file=asked.file, key="jitter", remedy="--set jitter.kernel=0.02")
     if kind == "topology":
         figure = topology_figure(asked.cluster)
-    elif kind == "timeline":
-        outcome = run_variant(asked, variants[0])
-        figure = timeline_figure(outcome.timeline.classes[0], outcome.reading, _finding(outcome), path=outcome.path())
-    elif kind == "memory":
-        figure = _memory_figure(asked, run_variant(asked, variants[0]))
     else:
-        results = report(asked, attempt(asked, variants), __version__)["results"]
-        figure = (
-            jitter_figure(results, _jitter_title(asked)) if kind == "jitter"
-            else exposed_figure(results, _exposed_title(asked))
-        )  # fmt: skip
+        check_picture(kind, asked)
+        variants = chosen(asked, names)
+        shown = variants[:1] if kind in ("timeline", "memory") else variants
+        figure = ask(asked, variants=[variant.name for variant in shown]).plot(kind)
     write_atomically(output, figure.savefig)
     print_tables(f"written to {output}")

@@ -13,7 +13,7 @@ from typing import Any, Final
 from simulator.errors import InputError, UnknownNameError
 from simulator.readings.exposure import CAUSES
 
-__all__ = ["Metric", "display_unit", "metric"]
+__all__ = ["Metric", "display_unit", "metric", "unit_of"]
 
 FIXED: Final = {
     **dict.fromkeys(("step_time", "compute_time", "slowed_time", "host_time", "copy_time", "communication_time"), "s"),
@@ -129,9 +129,14 @@ def display_unit(unit: str, values: Iterable[float]) -> tuple[float, str]:
     return next((size for size in sizes if largest >= size[0]), sizes[0 if not largest else -1])
 
 
-def _unit(name: str, where: str | None, others: Iterable[str]) -> str:
+def unit_of(name: str) -> str | None:
+    """Return the unit of the metric called *name*; None if there is no such metric."""
     families = (unit for family, unit in FAMILIES.items() if name.startswith(family) and name != family)
-    unit = FIXED.get(name) or next(families, None)
+    return FIXED.get(name) or next(families, None)
+
+
+def _unit(name: str, where: str | None, others: Iterable[str]) -> str:
+    unit = unit_of(name)
     if unit is None:
         raise UnknownNameError("metric", name, [*FIXED, *(f"{family}*" for family in FAMILIES), *others], key=where)
     return unit

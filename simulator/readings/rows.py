@@ -1,12 +1,14 @@
-"""Results of a sweep as flat rows, and as a table of pandas."""
+"""Results as flat rows, and as a table of pandas."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 from simulator.errors import InputError
+from simulator.readings.metrics import unit_of
 
 __all__ = ["as_frame", "flat_rows"]
 
@@ -19,16 +21,20 @@ def flat_rows(results: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """
     for result in results:
         rest = {key: value for key, value in result.items() if key != "point"}
-        yield {**result["point"], **dict(_flat(rest, ""))}
+        yield {**result.get("point", {}), **dict(_flat(rest, ""))}
 
 
-def as_frame(results: Iterable[Mapping[str, Any]]) -> Any:
+def as_frame(results: Iterable[Mapping[str, Any]], units: Mapping[str, str] = MappingProxyType({})) -> Any:
     """Return a ``pandas.DataFrame`` with a row for each of *results*: the varied keys, then those of a result.
+
+    ``attrs["units"]`` has the units of the columns that are numbers with one.
 
     Parameters
     ----------
     results
         As :func:`simulator.sweep.as_results` gives them.
+    units
+        Of columns that no key of a result is called.
 
     Raises
     ------
@@ -40,7 +46,10 @@ def as_frame(results: Iterable[Mapping[str, Any]]) -> Any:
     except ImportError:
         remedy = "install the extra: pip install 'zerosim[pandas]'"
         raise InputError("a DataFrame needs pandas", remedy=remedy) from None
-    return pandas.DataFrame(list(flat_rows(results)))
+    frame = pandas.DataFrame(list(flat_rows(results)))
+    known = {column: units.get(column) or unit_of(column) for column in frame.columns}
+    frame.attrs["units"] = {column: unit for column, unit in known.items() if unit}
+    return frame
 
 
 def _flat(content: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

@@ -29,8 +29,8 @@ def rank_classes(results: Sequence[Mapping[str, Any]]) -> Iterator[Table]:
     for result in uneven:
         for number, item in enumerate(result["rank_classes"]):
             times = (item[key] for key in ("compute_time", "stalled", "skew", "host_time"))
-            name = "" if number else result["name"]
-            table.add_row(name, item["name"], str(item["ranks"]), *(f"{time:.3f}" for time in times))
+            name = "" if number else escape(result["name"])
+            table.add_row(name, escape(item["name"]), str(item["ranks"]), *(f"{time:.3f}" for time in times))
     yield table
 
 
@@ -58,7 +58,7 @@ def jittered(results: Sequence[Mapping[str, Any]]) -> Iterator[Table | str]:
 
 def _jittered(name: str, jitter: Mapping[str, Any]) -> Iterator[str]:
     step, share, tail = jitter["step_time"], jitter["exposed_share"], jitter["tail"]
-    yield name
+    yield escape(name)
     yield from (seconds(step[key]) for key in ("even", "mean", "p50", "p95", "p99"))
     yield from (f"{100 * share[key]:.1f}" for key in ("mean", "p95"))
     yield f"{1e3 * tail['longer']:.0f}"

@@ -59,10 +59,10 @@ def comparison(results: Sequence[Mapping[str, Any]], title: str) -> Table:
     fastest = min((result["step_time"] for result in ran if has_room(result["memory"])), default=0.0)
     for result in results:
         if result["failure"]:
-            table.add_row(result["name"], *["-"] * (len(table.columns) - 1))
+            table.add_row(escape(result["name"]), *["-"] * (len(table.columns) - 1))
             continue
         as_good = has_room(result["memory"]) and result["step_time"] <= fastest * SAME
-        table.add_row(result["name"], *_cells(result), style="bold green" if as_good else None)
+        table.add_row(escape(result["name"]), *_cells(result), style="bold green" if as_good else None)
     return table
 
 
@@ -120,7 +120,7 @@ def exposed_by(results: Sequence[Mapping[str, Any]], key: str, title: str) -> Ta
     for name in columns:
         table.add_column(name.replace("_", " "), justify="right")
     for result in results:
-        table.add_row(result["name"], *(f"{1e3 * result[key].get(name, 0.0):.1f}" for name in columns))
+        table.add_row(escape(result["name"]), *(f"{1e3 * result[key].get(name, 0.0):.1f}" for name in columns))
     return table
 
 
@@ -133,7 +133,7 @@ def ceilings(results: Sequence[Mapping[str, Any]]) -> Table:
     for result in _ran(results):
         bounds = result["ceilings"]
         table.add_row(
-            result["name"],
+            escape(result["name"]),
             "-" if bounds["hidden"] is None else f"{100 * bounds['hidden']:.1f}",
             seconds(bounds["perfect_overlap_step_time"]),
             f"{100 * bounds['perfect_overlap_mfu']:.1f}",

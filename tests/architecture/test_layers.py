@@ -37,6 +37,7 @@ ROOMS = [
     "validate",
     "review",
     ".",
+    "ask",
     "cli",
     "__main__",
 ]
@@ -52,7 +53,7 @@ ONLY_IN = {
     "networkx": "world.topology|world.mesh|laws.collectives",
     "pandas": "readings",
     "quantiphy": "units",
-    "rich": "readings|cli",
+    "rich": "readings|require.table|cli",
     "ruamel": "world.edits",
     "simpy": "clock",
     "sqlite3": "sweep",

@@ -16,6 +16,7 @@ from simulator.readings.plots.memory import memory_figure
 from simulator.readings.plots.pareto import pareto_figure
 from simulator.readings.plots.parity import parity_figure
 from simulator.readings.plots.residuals import residuals_figure
+from simulator.readings.plots.sweeps import sweep_figure
 from simulator.readings.plots.timeline import timeline_figure
 from simulator.readings.plots.topology import topology_figure
 from simulator.readings.plots.tornado import tornado_figure
@@ -36,6 +37,7 @@ __all__ = [
     "pareto_figure",
     "parity_figure",
     "residuals_figure",
+    "sweep_figure",
     "timeline_figure",
     "topology_figure",
     "tornado_figure",
