@@ -13,6 +13,7 @@ from simulator.cli.calibrate import calibrate
 from simulator.cli.collective import collective
 from simulator.cli.compare import compare
 from simulator.cli.imports import import_
+from simulator.cli.new import new
 from simulator.cli.require import require
 from simulator.cli.review import report
 from simulator.cli.sweep import sweep
@@ -37,7 +38,7 @@ def zerosim() -> None:
 
 topology.add_command(import_)
 topology.add_command(calibrate)
-for command in (run, show, program, volume, memory, trace, plot, topology, collective):
+for command in (new, run, show, program, volume, memory, trace, plot, topology, collective):
     zerosim.add_command(command)
 for command in (sweep, compare, whatif, require, tune, ladder, rent, report, validate):
     zerosim.add_command(command)

@@ -14,7 +14,7 @@ from typing import Final
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 __all__ = ["html", "lines", "text"]
@@ -22,7 +22,7 @@ __all__ = ["html", "lines", "text"]
 WIDTH: Final = 160  # definition: columns of plain text, as the command prints into a pipe
 
 PAGE: Final = "overflow-x:auto;font-variant-numeric:tabular-nums"
-CAPTION: Final = "caption-side:top;text-align:left;font-weight:bold;color:inherit"
+CAPTION: Final = "caption-side:top;text-align:left;white-space:nowrap;font-weight:bold;color:inherit"
 
 
 def html(parts: Iterable[Table | str]) -> str:
@@ -46,7 +46,7 @@ def lines(plain: Iterable[str]) -> Iterator[str]:
 
 
 def _table(table: Table) -> str:
-    sides = ["right" if column.justify == "right" else "left" for column in table.columns]
+    sides = [_side(column) for column in table.columns]
     heads = "".join(_cell("th", str(item.header), side) for item, side in zip(table.columns, sides, strict=True))
     found = zip(*(column.cells for column in table.columns), strict=True)
     rows = (
@@ -55,6 +55,12 @@ def _table(table: Table) -> str:
     )
     caption = f'<caption style="{CAPTION}">{_written(str(table.title))}</caption>' if table.title else ""
     return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _side(column: Column) -> str:
+    """How the cells of *column* stand."""
+    space = "nowrap" if column.no_wrap else "normal"
+    return f"text-align:{'right' if column.justify == 'right' else 'left'};white-space:{space}"
 
 
 def _row(cells: list[str], sides: list[str], *, strong: bool, last: bool) -> str:
@@ -67,7 +73,7 @@ def _row(cells: list[str], sides: list[str], *, strong: bool, last: bool) -> str
 def _cell(tag: str, cell: str, side: str, *, strong: bool = False) -> str:
     inner = _written(cell, strong=strong)
     scope, weight = (' scope="col"', "bold") if tag == "th" else ("", "normal")
-    return f'<{tag}{scope} style="text-align:{side};font-weight:{weight};white-space:nowrap">{inner}</{tag}>'
+    return f'<{tag}{scope} style="{side};font-weight:{weight};padding:2px 6px">{inner}</{tag}>'
 
 
 def _written(markup: str, *, strong: bool = False) -> str:

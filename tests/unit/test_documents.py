@@ -1,7 +1,6 @@
-"""Documents are executed: links lead somewhere, snippets load, every key is described, the notebook answers."""
+"""Documents are executed: links lead somewhere, snippets load, every key is described."""
 
 import itertools
-import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import click
 import msgspec
 import pytest
 
+from simulator import ask
 from simulator.cli import zerosim
 from simulator.explore import compare, report
 from simulator.readings.exposure import CAUSES
@@ -27,11 +27,10 @@ from simulator.world.model.explicit import LayerSection
 from simulator.world.scenario import load_scenario
 from simulator.world.topology import asked, cluster, fabrics, measured
 from simulator.world.topology.cluster import load_cluster
+from tests.command import zerosim as command
 
 ROOT = Path(__file__).parents[2]
 MAIN = ROOT / "scenarios/llama-2-13b-two-hosts.yaml"
-NOTEBOOK = ROOT / "notebooks/01-which-zero-stage.ipynb"
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 REFERENCE = ROOT / "docs/reference"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -161,6 +160,30 @@ def parsed(command: click.Command, arguments: list[str], parent: click.Context |
     return parsed(inner, rest, context)
 
 
+def test_the_first_three_commands_of_the_readme_lead_to_an_answer(tmp_path):
+    """As printed, in an empty folder."""
+    block = next(text for page, text in fenced("sh") if page.name == "README.md")
+    lines = block.splitlines()
+    assert [line.split()[1] for line in lines] == ["new", "run", "ladder"]
+    done = [command(*shlex.split(line)[1:], cwd=tmp_path) for line in lines]
+    assert [(item.returncode, item.stderr) for item in done] == [(0, "")] * 3
+    assert load_scenario(tmp_path / "mine.yaml").mesh.ranks == 32
+    assert "4 x dgx-h100 = 32 x h100-sxm-80gb" in done[1].stdout
+    assert " is the first that fits: it needs" in done[2].stdout
+
+
+def questions() -> list[object]:
+    found = ((page, text) for page, text in fenced("python") if "from simulator import ask" in text)
+    return [pytest.param(text, id=named(page)) for page, text in found]
+
+
+@pytest.mark.parametrize("text", questions())
+def test_questions_in_documents_are_answered(text):
+    names: dict[str, object] = {}
+    exec(text, names)  # the text is ours
+    assert isinstance(names["answer"], ask.Answer)
+
+
 @pytest.mark.parametrize(
     ("page", "heading", "schema"),
     [(page, heading, schema) for page, of_page in SECTIONS.items() for heading, schema in of_page.items()],
@@ -265,70 +288,3 @@ def test_the_table_of_accelerators_is_that_of_the_catalogue():
         assert bandwidth == readable(part.memory_bandwidth.value, "B/s", 4)
         found = (part.matrix_efficiency, part.attention_efficiency, part.memory_efficiency)
         assert [float(item) for item in efficiencies] == [number.value for number in found]
-
-
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebooks_are_committed_without_outputs_and_are_short(notebook):
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    assert len(cells) <= 12
-    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
-
-
-PROBE = """
-import json
-print(json.dumps([[{"name": item.result.name, "step": item.result.step_time, "peak": item.result.memory["peak"],
-                    "fits": item.result.memory["fits"], "capacity": item.result.memory["capacity"]}
-                   for item in outcomes.values()]
-                  for outcomes in (on_dgx, in_cloud)]))
-"""
-"""A cell that the test adds at the end, to see the numbers behind the notebook's answer."""
-
-
-def executed(notebook):
-    """Run *notebook* where a reader may start it, with the probe; return its cells, the probe last."""
-    why = "needs the development dependencies: pip install -e '.[dev]'"
-    nbclient, nbformat = (pytest.importorskip(name, reason=why) for name in ("nbclient", "nbformat"))
-    pytest.importorskip("ipykernel", reason=why)
-    book = nbformat.read(notebook, as_version=4)
-    code = [cell for cell in book.cells if cell.cell_type == "code"]
-    book.cells.append(nbformat.v4.new_code_cell(PROBE))
-    client = nbclient.NotebookClient(book, timeout=300, resources={"metadata": {"path": str(notebook.parent)}})
-    client.execute()
-    assert all(cell.outputs for cell in code)
-    figures = [output for cell in code for output in cell.outputs if "image/png" in output.get("data", {})]
-    assert len(figures) == 3
-    return [*code, book.cells[-1]]
-
-
-def test_the_notebook_runs_and_its_answer_is_what_it_computes():
-    """Stages 1 to 3 take equally long; the memory that stage 3 leaves free buys a seventh of the step."""
-    *code, probe = executed(NOTEBOOK)
-    dgx, cloud = ({item["name"]: item for item in part} for part in json.loads(probe.outputs[0].text))
-    told = code[-1].outputs[0].data["text/markdown"]
-    for name in ("zero1", "zero2", "zero3", "zero++"):
-        for clusters in (dgx, cloud):
-            assert f"{name} {clusters[name]['step']:.2f} s" in told
-    for clusters in (dgx, cloud):
-        steps = [clusters[name]["step"] for name in ("zero1", "zero2", "zero3")]
-        assert max(steps) < 1.01 * min(steps)
-        free = [1 - clusters[name]["peak"] / clusters[name]["capacity"] for name in ("zero1", "zero2", "zero3")]
-        assert clusters["zero2"]["fits"]
-        assert free == pytest.approx([0.05, 1 / 3, 2 / 3], abs=0.04)
-    gains = [1 - part["zero++"]["step"] / part["zero2"]["step"] for part in (dgx, cloud)]
-    assert gains == pytest.approx([0.0, 0.02], abs=0.01)
-    keeping = load_scenario(MAIN, ["training.activation_checkpointing=selective"])
-    kept = {item.result.name: item.result for item in compare(keeping)}
-    assert [kept[name].memory["fits"] for name in ("zero1", "zero2", "zero3")] == [False, False, True]
-    assert kept["zero3"].step_time / dgx["zero3"]["step"] == pytest.approx(6 / 7, abs=0.01)
-    assert f"zero2 {kept['zero2'].step_time:.2f} s (does not fit), zero3 {kept['zero3'].step_time:.2f} s, " in told
-
-
-def test_the_second_notebook_compares_each_stage_with_its_textbook():
-    *code, probe = executed(NOTEBOOKS[1])
-    steps = [{item["name"]: item["step"] for item in part} for part in json.loads(probe.outputs[0].text)]
-    told = code[-1].outputs[0].data["text/markdown"]
-    assert told.startswith("| step, compared with the textbook")
-    for stage in ("zero1", "zero2", "zero3", "zero++"):
-        more = [100 * (part[f"{stage} deepspeed"] / part[f"{stage} textbook"] - 1) for part in steps]
-        assert f"| {stage} deepspeed | {more[0]:+.1f} % | {more[1]:+.1f} % |" in told
-    assert "**Answer: at most" in told
