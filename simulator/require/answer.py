@@ -121,7 +121,7 @@ class _Search:
         """Return what was looked at first, as results of a sweep."""
         unit, size = ("GB/s", 1e9) if self.knob.unit == "B/s" else (self.knob.unit, 1.0)
         return tuple(
-            {**self._results[value], "point": {self.knob.name: f"{value / size:.9g} {unit}".strip()}}
+            {**self._results[value], "point": {self.knob.name: f"{value / size:.9g} {unit}" if unit else value}}
             for value in self.knob.first
             if value in self._results
         )

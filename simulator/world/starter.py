@@ -71,6 +71,9 @@ def starter(start: Start, file: Path) -> str:
     InputError
         There is no such model or cluster, or the DeepSpeed config cannot be used.
     """
+    if file.stem == start.cluster:  # files beside a scenario come before shipped ones
+        problem = f"would be taken for the cluster {start.cluster}"
+        raise InputError(problem, key="--output", value=str(file), remedy="name another file")
     model, cluster = _model(start.model), _cluster(start.cluster, start.hosts)
     precision = "bf16" if "bf16" in cluster.accelerator.peak_flops else "fp16"
     micro_batch, micro_steps, own = 1, MICRO_STEPS, list[dict[str, Any]]()

@@ -27,7 +27,7 @@ from simulator.world.model.explicit import LayerSection
 from simulator.world.scenario import load_scenario
 from simulator.world.topology import asked, cluster, fabrics, measured
 from simulator.world.topology.cluster import load_cluster
-from tests.command import zerosim as command
+from tests import command
 
 ROOT = Path(__file__).parents[2]
 MAIN = ROOT / "scenarios/llama-2-13b-two-hosts.yaml"
@@ -165,7 +165,7 @@ def test_the_first_three_commands_of_the_readme_lead_to_an_answer(tmp_path):
     block = next(text for page, text in fenced("sh") if page.name == "README.md")
     lines = block.splitlines()
     assert [line.split()[1] for line in lines] == ["new", "run", "ladder"]
-    done = [command(*shlex.split(line)[1:], cwd=tmp_path) for line in lines]
+    done = [command.zerosim(*shlex.split(line)[1:], cwd=tmp_path) for line in lines]
     assert [(item.returncode, item.stderr) for item in done] == [(0, "")] * 3
     assert load_scenario(tmp_path / "mine.yaml").mesh.ranks == 32
     assert "4 x dgx-h100 = 32 x h100-sxm-80gb" in done[1].stdout
@@ -248,9 +248,9 @@ def results():
 
 def commands() -> list[object]:
     flat = {name: [command] for name, command in zerosim.commands.items()}
-    for name, (command,) in list(flat.items()):
-        if isinstance(command, click.Group):
-            flat[name] = list(command.commands.values())
+    for name, (only,) in list(flat.items()):
+        if isinstance(only, click.Group):
+            flat[name] = list(only.commands.values())
     return [pytest.param(name, of_name, id=name) for name, of_name in flat.items()]
 
 

@@ -1,4 +1,4 @@
-"""Notebooks are executed, and their answers hold: laws, known answers and published measurements, not what was printed."""
+"""Notebooks are executed, and their answers hold: by laws, by known answers, by published measurements."""
 
 import json
 from pathlib import Path
@@ -55,7 +55,7 @@ def exposed_share(result):
 
 
 def test_which_zero_stage():
-    """The ladder takes the first stage that leaves a tenth free: 16 bytes a parameter in all, of which 1/16 are sharded.
+    """The ladder takes the first stage that leaves a tenth free: of 16 bytes a parameter, 12, 14 or 16 are sharded.
 
     13.0 billion parameters: stage 1 keeps 4 Psi + 12 Psi / 16 = 62 GB of 72, and activations do not fit beside them;
     stage 2 keeps 2 Psi + 14 Psi / 16 = 37 GB.
@@ -135,7 +135,7 @@ def test_does_zeropp_pay_off():
     assert f"{slow:.2f} times as fast" in told
     parts = by_name(found["parts"])
     sent = [parts[name]["volume"]["inter_host_per_rank"] for name in ("zero3 deepspeed", "zero++ deepspeed")]
-    # a host sends 2 + 2 + 2 bytes of each weight; then 1 in forward, 1/2 of its gradient: persistent ones stay as they are
+    # of each parameter 2 + 2 + 2 bytes leave a host; with ZeRO++ 1 in forward, none in backward, 1/2 of the gradient
     assert sent[0] / sent[1] == pytest.approx(4.0, rel=0.05)
     copy = parts["zero++ deepspeed"]["memory"]["items"]["secondary weights"]
     assert copy == pytest.approx(2 * 6.74e9 / 8, rel=0.01)  # 16 bits, shared by the GPUs of a host
