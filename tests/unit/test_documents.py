@@ -178,7 +178,8 @@ def questions() -> list[object]:
 
 
 @pytest.mark.parametrize("text", questions())
-def test_questions_in_documents_are_answered(text):
+def test_questions_in_documents_are_answered(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     exec(text, names)  # the text is ours
     assert isinstance(names["answer"], ask.Answer)
