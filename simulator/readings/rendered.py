@@ -22,7 +22,7 @@ __all__ = ["html", "lines", "text"]
 WIDTH: Final = 160  # definition: columns of plain text, as the command prints into a pipe
 
 PAGE: Final = "overflow-x:auto;font-variant-numeric:tabular-nums"
-CAPTION: Final = "caption-side:top;text-align:left;white-space:nowrap;font-weight:bold;color:inherit"
+CAPTION: Final = "caption-side:top;text-align:left;white-space:nowrap;font-weight:bold;color:inherit;padding-top:1em"
 
 
 def html(parts: Iterable[Table | str]) -> str:
