@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from simulator.ask.runs import Run, run
     from simulator.ask.sizing import Rungs, job, ladder
     from simulator.ask.sweeps import Points, sweep
+    from simulator.ask.tuning import Settings, tune
 
 __all__ = [
     "Answer",
@@ -33,6 +34,7 @@ __all__ = [
     "Points",
     "Run",
     "Rungs",
+    "Settings",
     "compare",
     "job",
     "ladder",
@@ -40,6 +42,7 @@ __all__ = [
     "require",
     "run",
     "sweep",
+    "tune",
     "whatif",
 ]
 
@@ -52,6 +55,7 @@ _PLACES: Final = {
     **dict.fromkeys(("Run", "run"), "runs"),
     **dict.fromkeys(("Rungs", "job", "ladder"), "sizing"),
     **dict.fromkeys(("Points", "sweep"), "sweeps"),
+    **dict.fromkeys(("Settings", "tune"), "tuning"),
 }
 
 

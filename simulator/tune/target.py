@@ -18,7 +18,7 @@ from simulator.world.policy.deepspeed import deepspeed_content
 from simulator.world.policy.torchtitan import read_toml
 from simulator.world.scenario import Scenario, Variant, read_scenario, resolve_scenario
 
-__all__ = ["FORMATS", "Target", "load_target"]
+__all__ = ["FORMATS", "Target", "load_target", "target_of"]
 
 FORMATS: Final = ("deepspeed", "fsdp2", "fsdp1", "accelerate", "torchtitan", "llmfoundry")
 """Of configurations that can be tuned, named as in a variant."""
@@ -63,7 +63,11 @@ def load_target(path: str | Path, overrides: Sequence[str] = (), name: str | Non
     InputError
         As :func:`~simulator.world.scenario.load_scenario`; there is no such variant, or none that can be tuned.
     """
-    raw, file = read_scenario(path, overrides)
+    return target_of(*read_scenario(path, overrides), name)
+
+
+def target_of(raw: dict[str, Any], file: Path, name: str | None = None) -> Target:
+    """Return the variant called *name* of the content of a scenario file, as :func:`load_target` does."""
     scenario = resolve_scenario(deepcopy(raw), file)
     chosen = next(filter(_tunable, raw["variants"]), None) if name is None else _named(scenario, raw, name)
     if chosen is None:

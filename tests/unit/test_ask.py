@@ -21,6 +21,10 @@ from tests.conftest import content
 NAME = "<b>zero3</b> [/x] & [red]"
 SMALL = content(name="<i>test</i>", variants=[{"name": NAME, "zero_stage": 3}, {"name": "zero0", "zero_stage": 0}])
 JOB = "llama-2-7b-one-host"
+KEPT = ("stage", "reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold",
+        "stage3_max_live_parameters", "stage3_max_reuse_distance", "timers.throughput.synchronized",
+        "micro_batch x accumulation")  # fmt: skip
+"""Of tuning, so that little is tried."""
 
 
 class Page(HTMLParser):
@@ -59,6 +63,7 @@ def answers():
     yield pytest.param(ask.whatif(SMALL), id="whatif")
     yield pytest.param(ask.require(SMALL, exposed="20%", knobs="link.bandwidth"), id="require")
     yield pytest.param(ask.sweep(SMALL, {"topology.hosts": [2, 4]}), id="sweep")
+    yield pytest.param(ask.tune(SMALL, keep=KEPT), id="tune")
 
 
 # the same as the command
@@ -75,8 +80,9 @@ def answers():
          lambda: ask.require(load_scenario(JOB), variants="zero3", knobs="micro_batch", mfu="30%")),
         (["ladder", JOB, "--textbook"], lambda: ask.ladder(ask.job(JOB, textbook=True))),
         (["rent", JOB, "--brief"], lambda: ask.rent(JOB, brief=True)),
+        (["tune", JOB, "--workers", "1", *(f"--keep={knob}" for knob in KEPT)], lambda: ask.tune(JOB, keep=KEPT)),
     ],
-    ids=["run", "changed", "whatif", "require", "ladder", "rent"],
+    ids=["run", "changed", "whatif", "require", "ladder", "rent", "tune"],
 )  # fmt: skip
 def test_answers_are_what_the_command_prints(arguments, answer):
     done = zerosim(*arguments, "--json")
