@@ -9,13 +9,14 @@ than half of the step itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from math import lcm
 from typing import Any, Final
 
 from simulator.clock.cast import Stage
-from simulator.clock.periodic import repeats, windows
+from simulator.clock.periodic import Window, period_of, windows
 from simulator.clock.recurrence import replayed
 from simulator.clock.stage import stage
 from simulator.clock.timeline import Timeline
@@ -23,7 +24,7 @@ from simulator.played import Read, play
 from simulator.schedules.record import record
 from simulator.world.scenario import Scenario, Variant
 
-__all__ = ["extended"]
+__all__ = ["extended", "is_periodic", "lengths", "read_off", "shortened"]
 
 SHORTEST: Final = 4
 """Micro-batches of the longest of the three steps at first: the first and the last one are unlike the others."""
@@ -38,49 +39,69 @@ class _NoLineError(Exception):
 
 def extended(scenario: Scenario, variant: Variant) -> Read | None:
     """Read a step of *variant*, where it runs, off shorter ones; None if that is not possible or not worth it."""
-    if scenario.jitter is not None or scenario.place.conditions.faults:
-        return None
-    for lengths in _lengths(scenario):
-        found = _read_off(scenario, variant, lengths)
-        if found is not None:
-            return found
+    for counts in lengths(scenario):
+        shorter = [shortened(scenario, count) for count in counts]
+        stages = [stage(item, record(item, variant)) for item in shorter]
+        played = [play(item, variant, ready) for item, ready in zip(shorter, stages, strict=True)]
+        found = [
+            windows(*(cast.program for cast in casts))
+            for casts in zip(*(ready.classes for ready in stages[-2:]), strict=True)
+        ]
+        if is_periodic(found, stages[-1], played[-1].timeline):
+            read = read_off(scenario, counts, [item.read for item in played])
+            if read is not None:
+                return read
     return None
 
 
-def _lengths(scenario: Scenario) -> Iterator[tuple[int, int, int]]:
-    """Yield numbers of micro-batches to simulate, in all fewer than the scenario's."""
+def lengths(scenario: Scenario, simulated: int = 3) -> Iterator[tuple[int, int, int]]:
+    """Yield numbers of micro-batches, a period apart; nothing where no two are alike, or if that would not be worth it.
+
+    Parameters
+    ----------
+    simulated
+        How many of the three will be simulated, the last ones.
+    """
+    if scenario.jitter is not None or scenario.place.conditions.faults:
+        return
     asked = scenario.training.gradient_accumulation
     period = lcm(*(len(factors) for item in scenario.uneven for factors in item.pace.micro_batches))
     spent, longest = 0, SHORTEST * period + (asked - SHORTEST * period) % period
-    while 2 * (spent + 3 * (longest - period)) <= asked:  # three steps cost that many micro-batches
+    while 2 * (spent := spent + sum(longest - number * period for number in range(simulated))) <= asked:
         yield longest - 2 * period, longest - period, longest
-        spent, longest = spent + 3 * (longest - period), 2 * longest + (asked - 2 * longest) % period
+        longest = 2 * longest + (asked - 2 * longest) % period
 
 
-def _read_off(scenario: Scenario, variant: Variant, lengths: Sequence[int]) -> Read | None:
-    programs = [record(_of(scenario, length), variant) for length in lengths]
-    stages = [stage(_of(scenario, length), program) for length, program in zip(lengths, programs, strict=True)]
-    found = [play(_of(scenario, length), variant, ready) for length, ready in zip(lengths, stages, strict=True)]
-    if not _is_periodic(stages, found[-1].timeline):
-        return None
-    more = (scenario.training.gradient_accumulation - lengths[-1]) // (lengths[-1] - lengths[-2])
-    try:
-        return _extended([item.read for item in found], more)
-    except _NoLineError:
-        return None
-
-
-def _of(scenario: Scenario, micro_batches: int) -> Scenario:
+def shortened(scenario: Scenario, micro_batches: int) -> Scenario:
+    """Return *scenario* with another number of micro-batches."""
     return replace(scenario, training=replace(scenario.training, gradient_accumulation=micro_batches))
 
 
-def _is_periodic(stages: Sequence[Stage], longest: Timeline) -> bool:
-    ideal = replayed(stages[-1].classes)
-    for shorter, longer, *timelines in zip(stages[-2].classes, stages[-1].classes, longest.classes, ideal, strict=True):
-        found = windows(shorter.program, longer.program)
-        if not all(any(repeats(timeline, each) for each in found) for timeline in timelines):
-            return False
-    return True
+def is_periodic(found: Sequence[Sequence[Window]], ready: Stage, played: Timeline) -> bool:
+    """Say whether a step is periodic, also on an infinitely fast network.
+
+    Parameters
+    ----------
+    found
+        For each rank class what it does more than in a step that is a period shorter.
+    ready, played
+        The step, and what happened.
+    """
+    ideal = replayed(ready.classes)
+    return all(
+        not math.isnan(period_of(timeline, of_class))
+        for of_class, *timelines in zip(found, played.classes, ideal, strict=True)
+        for timeline in timelines
+    )
+
+
+def read_off(scenario: Scenario, counts: Sequence[int], reads: Sequence[Read]) -> Read | None:
+    """Read the step off three that have so many micro-batches, the last one periodic; None if they lie on no line."""
+    more = (scenario.training.gradient_accumulation - counts[-1]) // (counts[-1] - counts[-2])
+    try:
+        return _extended(reads, more)
+    except _NoLineError:
+        return None
 
 
 def _extended(reads: Sequence[Read], more: int) -> Read:

@@ -7,7 +7,7 @@ a step stay the same: on twice the GPUs every rank has half the micro-steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from simulator.crowd import Crowd
 from simulator.errors import InputError
-from simulator.explore import run_variant
 from simulator.readings.report import Result
 from simulator.world.policy.deepspeed import deepspeed_content
 from simulator.world.scenario import Scenario, Variant, read_scenario, resolve_scenario
@@ -30,9 +29,6 @@ HEADROOM: Final = 0.1
 _ZEROPP: Final = ("zero_quantized_weights", "zero_quantized_gradients", "zero_hpz_partition_size")
 _OFFLOADS: Final = ("offload_optimizer", "offload_param", "cpu_offload", "cpu_offload_params")
 _BATCH: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-
-LONG: Final = 12
-"""Definition: micro-steps from which on a step costs less alone than beside others."""
 
 GB: Final = 1e9  # definition: bytes
 
@@ -141,28 +137,11 @@ def tried(crowd: Crowd, job: Job, settings: Iterable[Setting]) -> list[Tried]:
         if isinstance(item, Scenario):  # of equal places one, so that what is known of its cluster serves all
             place = places.setdefault((setting.cluster, setting.hosts, setting.network), item.place)
             asked.append((item, replace(item.variants[0], place=place)))
-    results = iter(_simulated(crowd, asked))
+    results = iter(crowd.run(asked))
     return [
         _tried(setting, item, next(results) if isinstance(item, Scenario) else item)
         for setting, item in zip(settings, scenarios, strict=True)
     ]
-
-
-def _simulated(crowd: Crowd, asked: Sequence[tuple[Scenario, Variant]]) -> Iterator[Result | Exception]:
-    """Many short steps are cheapest side by side, long ones one by one, as they are read off shorter ones."""
-    short = iter(crowd.run(item for item in asked if not _is_long(item[0])))
-    for scenario, variant in asked:
-        if not _is_long(scenario):
-            yield next(short)
-            continue
-        try:
-            yield run_variant(scenario, variant).result
-        except InputError as error:
-            yield error
-
-
-def _is_long(scenario: Scenario) -> bool:
-    return scenario.training.gradient_accumulation >= LONG
 
 
 def _tried(setting: Setting, posed: Scenario | InputError, found: Result | Exception) -> Tried:

@@ -13,25 +13,89 @@ window nor after it, until it next waits for the device itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, takewhile
 from typing import Final, NamedTuple
 
-from simulator.clock.timeline import ClassTimeline, Span
-from simulator.schedules.program import HostWork, Launch, Program, Synchronize, Wait
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["Window", "repeats", "windows"]
+from simulator.clock.timeline import ClassTimeline
+from simulator.schedules.program import Event, HostWork, Launch, Program, Synchronize, Wait
+
+__all__ = ["Rows", "Track", "Window", "period_of", "periods", "track_of", "windows"]
 
 ROUNDING: Final = 1e-11
 """Relative to an instant: what sums of floats may differ by."""
 
+SAME: Final = 1e-9
+"""Relative difference up to which the host is as fast as the device."""
+
+Array = npt.NDArray[np.float64]
+
+Mask = npt.NDArray[np.bool_]
+
+Rows = Sequence[Array] | Array
+"""One for each launch, in issue order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Track:
+    """When things happened in one program, in many lanes at once; (lanes,) each [s]."""
+
+    program: Program
+    issued: Rows
+    """When the host issued each launch."""
+    reached: Rows
+    """When the stream of each launch got to it."""
+    met: Rows
+    """When the last rank class had."""
+    starts: Rows
+    """Of launches."""
+    ends: Rows
+    """Of launches."""
+    events: Mapping[Event, Array | float]
+    """Of those that something waited for."""
+    blocked: Sequence[tuple[Array | float, Array | float]]
+    """From when to when each synchronization held the host up."""
+
+
+def track_of(played: ClassTimeline) -> Track:
+    """What one rank class did, as a track with one lane."""
+    spans = [(span.issued_at, span.reached_at, span.met_at, span.start, span.end) for span in played.spans]
+    issued, reached, met, starts, ends = np.array(spans).reshape(-1, 5, 1).swapaxes(0, 1)
+    return Track(
+        program=played.program,
+        issued=issued,
+        reached=reached,
+        met=met,
+        starts=starts,
+        ends=ends,
+        events={event: happened.at for event, happened in played.events.items()},
+        blocked=[(wait.start, wait.end) for wait in played.host_waits],
+    )
+
 
 class Window(NamedTuple):
-    """The later of two equal stretches of instructions that follow each other."""
+    """The later of two equal stretches of instructions that follow each other, and what of it the program says."""
 
     first: int
     """Its first instruction."""
     size: int
+    before: range
+    """Numbers of the launches in the earlier stretch."""
+    inside: range
+    """Numbers of its own launches."""
+    old: tuple[Wait | Synchronize, ...]
+    """Waits, from the window on, for what was issued before the earlier stretch."""
+    free: int
+    """Number of the first launch, from the window on, that is issued after a synchronization."""
+    block: int | None
+    """Number of that synchronization; None if there is none."""
+    blocks_inside: bool
+    """Whether it is in the window."""
 
 
 def windows(shorter: Program, longer: Program) -> list[Window]:
@@ -47,10 +111,43 @@ def windows(shorter: Program, longer: Program) -> list[Window]:
     if first + _alike(some[::-1], others[::-1]) < len(some):
         return []
     return [
-        Window(start, size)
+        _window(longer, start, size)
         for start in (first, first - size)
         if start >= size and others[start - size : start] == others[start : start + size]
     ]
+
+
+def _window(program: Program, first: int, size: int) -> Window:
+    launched, blocked = (
+        list(accumulate((isinstance(item, kind) for item in program.instructions), initial=0))
+        for kind in (Launch, Synchronize)
+    )
+    block = blocked[first] if blocked[first] < blocked[-1] else None
+    until = len(program.instructions) if block is None else bisect_right(blocked, block) - 1
+    return Window(
+        first=first,
+        size=size,
+        before=range(launched[first - size], launched[first]),
+        inside=range(launched[first], launched[first + size]),
+        old=tuple(_waits_for_old(program, first, first - size)),
+        free=launched[until],
+        block=block,
+        blocks_inside=block is not None and until < first + size,
+    )
+
+
+def _waits_for_old(program: Program, first: int, oldest: int) -> Iterator[Wait | Synchronize]:
+    """Yield waits, from instruction *first* on, for what was issued before the *oldest*."""
+    issued: list[list[int]] = [[] for _ in program.streams]
+    for index, item in enumerate(program.instructions):
+        if isinstance(item, HostWork):
+            continue
+        if index >= first and not isinstance(item, Launch):
+            stream, position = item.event
+            if position and issued[stream][position - 1] < oldest:
+                yield item
+        if not isinstance(item, Synchronize):
+            issued[item.stream].append(index)
 
 
 def _alike(some: Sequence[object], others: Sequence[object]) -> int:
@@ -77,63 +174,65 @@ def _relative(program: Program, other: Program) -> Iterator[tuple[object, ...]]:
                 lengths[item.stream] += 1
 
 
-def repeats(played: ClassTimeline, found: Window) -> bool:
-    """Say whether one more window before the end would shift all that follows, and change nothing else."""
-    first, size = found
-    before, inside = _spans(played, first - size, first), _spans(played, first, first + size)
+def periods(track: Track, found: Window) -> Array:
+    """By how much one more window before the end would shift all that follows, and change nothing else; (lanes,) [s].
+
+    Not a number in lanes where it would change anything else.
+    """
+    before, inside = found.before, found.inside
     if not inside:
-        return False
-    period, ahead = inside[0].end - before[0].end, inside[0].issued_at - before[0].issued_at
-    begin = min(span.start for span in inside)
-    return (
-        all(_is_later(one, other, period, ahead) for one, other in zip(before, inside, strict=True))
-        and all(span.end <= begin * (1 + ROUNDING) for span in played.spans[: before[0].number])
-        and all(
-            played.events[item.event].at <= (begin if isinstance(item, Wait) else inside[0].issued_at) * (1 + ROUNDING)
-            for item in _waits_for_old(played.program, found)
-        )
-        and (math.isclose(ahead, period, rel_tol=1e-9) or (ahead < period and _never_waits_for_host(played, found)))
-    )
+        return np.full(_lanes(track), np.nan)
+    period = track.ends[inside[0]] - track.ends[before[0]]
+    ahead = track.issued[inside[0]] - track.issued[before[0]]
+    begin = np.asarray(track.starts[inside.start : inside.stop]).min(axis=0)
+    same_pace = np.abs(ahead - period) <= SAME * np.maximum(np.abs(ahead), np.abs(period))
+    holds = _is_later(track.issued, before, inside, ahead)
+    for rows in (track.reached, track.met, track.starts, track.ends):
+        holds = holds & _is_later(rows, before, inside, period)
+    holds = holds & _is_over(track, found, begin)
+    if (holds & ~same_pace).any():
+        holds = holds & (same_pace | ((ahead < period) & _never_waits_for_host(track, found)))
+    return np.where(holds, period, np.nan)
 
 
-def _is_later(before: Span, after: Span, period: float, ahead: float) -> bool:
-    """Whether *after* happened a period later than *before*, and was issued that much later as the host gets ahead."""
-    pairs = [(before.issued_at + ahead, after.issued_at)]
-    pairs += [
-        (getattr(before, name) + period, getattr(after, name)) for name in ("reached_at", "met_at", "start", "end")
-    ]
-    return all(abs(some - other) <= ROUNDING * other for some, other in pairs)
+def _lanes(track: Track) -> int:
+    return len(track.ends[0]) if len(track.ends) else 1
 
 
-def _spans(played: ClassTimeline, first: int, end: int) -> Sequence[Span]:
-    """Spans of the instructions from *first* to before *end*."""
-    launches = [isinstance(item, Launch) for item in played.program.instructions[:end]]
-    return played.spans[sum(launches[:first]) : sum(launches)]
+def period_of(played: ClassTimeline, found: Sequence[Window]) -> float:
+    """Period of one rank class by the first of the windows that repeats [s]; not a number if none does."""
+    track = track_of(played)
+    times = (float(periods(track, each)[0]) for each in found)
+    return next((time for time in times if not math.isnan(time)), math.nan)
 
 
-def _waits_for_old(program: Program, found: Window) -> Iterator[Wait | Synchronize]:
-    """Yield waits, from the window on, for what was issued before the window before it."""
-    issued: list[list[int]] = [[] for _ in program.streams]
-    for index, item in enumerate(program.instructions):
-        if isinstance(item, Wait | Synchronize) and index >= found.first:
-            stream, position = item.event
-            if position and issued[stream][position - 1] < found.first - found.size:
-                yield item
-        if isinstance(item, Launch | Wait):
-            issued[item.stream].append(index)
+def _is_later(rows: Rows, before: range, inside: range, by: Array) -> Mask:
+    """Where all that *rows* say of the launches *inside* happened that much later than *before*."""
+    some, others = (np.asarray(rows[numbers.start : numbers.stop]) for numbers in (before, inside))
+    return _all(np.abs(some + by - others) <= ROUNDING * others)
 
 
-def _never_waits_for_host(played: ClassTimeline, found: Window) -> bool:
-    """Whether from the window on no stream waits for the host, until the host has waited for a stream."""
-    instructions = played.program.instructions
-    launches = iter(played.spans[sum(isinstance(item, Launch) for item in instructions[: found.first]) :])
-    waits = iter(played.host_waits[sum(isinstance(item, Synchronize) for item in instructions[: found.first]) :])
-    for index, item in enumerate(instructions[found.first :], found.first):
-        if isinstance(item, Launch):
-            span = next(launches)
-            if span.issued_at >= span.reached_at:
-                return False
-        elif isinstance(item, Synchronize):
-            wait = next(waits)
-            return index >= found.first + found.size and wait.end > wait.start
-    return True
+def _all(rows: Mask) -> Mask:
+    """Where all of *rows* hold."""
+    holds: Mask = np.logical_and.reduce(rows, axis=0)
+    return holds
+
+
+def _is_over(track: Track, found: Window, begin: Array) -> Mask:
+    """Where what was issued before the earlier stretch is over when the window *begins* to run, or to be issued."""
+    older, issued = found.before.start, track.issued[found.inside[0]]
+    over = _all(np.asarray(track.ends[:older]).reshape(older, -1) <= begin * (1 + ROUNDING))
+    for item in found.old:
+        over = over & (track.events[item.event] <= (begin if isinstance(item, Wait) else issued) * (1 + ROUNDING))
+    return over
+
+
+def _never_waits_for_host(track: Track, found: Window) -> Mask:
+    """Where from the window on no stream waits for the host, until the host has waited for a stream."""
+    issued, reached = (np.asarray(rows[found.inside.start : found.free]) for rows in (track.issued, track.reached))
+    never = _all(issued < reached)
+    if found.block is None:
+        return never
+    start, end = track.blocked[found.block]
+    blocked: Mask = np.logical_and(end > start, not found.blocks_inside)
+    return never & blocked

@@ -13,6 +13,7 @@ import numpy as np
 
 from simulator.clock.batch.evaluate import Batch
 from simulator.clock.batch.lanes import Array, Numbers
+from simulator.clock.periodic import Rows
 from simulator.readings.footprint import Peak, allocated_on, largest_first
 from simulator.schedules.program import Program
 from simulator.schedules.tape import COMPUTE
@@ -20,7 +21,7 @@ from simulator.schedules.tape import COMPUTE
 __all__ = ["peaks"]
 
 
-def peaks(batch: Batch, reached: Sequence[Array], states: Sequence[Mapping[str, float]]) -> list[Peak]:
+def peaks(batch: Batch, reached: Rows, states: Sequence[Mapping[str, float]]) -> list[Peak]:
     """Find in each lane the moment at which most is held.
 
     Parameters
@@ -72,7 +73,7 @@ class _Changes(NamedTuple):
     """Place of each change's item in the list of items."""
 
 
-def _sorted(batch: Batch, reached: Sequence[Array], items: Sequence[str]) -> _Changes:
+def _sorted(batch: Batch, reached: Rows, items: Sequence[str]) -> _Changes:
     launched = [index for index, stream in enumerate(batch.lanes.plan.streams) if stream >= 0]
     times, numbers = [], []
     for launch, index, got_there in zip(batch.lanes.plan.program.launches, launched, reached, strict=True):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from simulator.clock.batch.evaluate import Batch
 from simulator.clock.batch.lanes import Array, Fallback
+from simulator.clock.batch.track import track_of
 from simulator.clock.cast import RankClass, Stage
 from simulator.clock.timeline import utilisation
 from simulator.readings.batch import Exposures, read
@@ -17,7 +18,7 @@ from simulator.readings.exposure import COMPUTE, Totals, exposure
 from simulator.readings.footprint import Peak
 from simulator.readings.phases import divided, timed
 from simulator.readings.step import ClassTotals, Step, step_of
-from simulator.schedules.program import Launch, Wait
+from simulator.schedules.program import Launch
 
 __all__ = ["steps"]
 
@@ -34,7 +35,7 @@ def steps(batch: Batch, states: Sequence[Mapping[str, float]]) -> list[Step]:
         raise ValueError("lanes without stages have no result of their own")
     found = read(batch)
     by_phase = _phases(batch)
-    memory = peaks(batch, reached(batch), states)
+    memory = peaks(batch, track_of(batch).reached, states)
     ran = _what_ran(batch, memory)
     return [
         _by_engine(batch, lane, states[lane])
@@ -56,24 +57,6 @@ def steps(batch: Batch, states: Sequence[Mapping[str, float]]) -> list[Step]:
 def _by_engine(batch: Batch, lane: int, states: Mapping[str, float]) -> Step:
     timeline = batch.timelines[lane]
     return step_of(timeline, exposure(timeline.classes[0], timeline.step_time), states)
-
-
-def reached(batch: Batch) -> list[Array]:
-    """When its stream got to each launch, in issue order."""
-    return list(_reached(batch))
-
-
-def _reached(batch: Batch) -> Iterator[Array]:
-    program, nothing = batch.lanes.plan.program, np.zeros(batch.lanes.count)
-    host, tails = nothing, [nothing] * len(program.streams)
-    for item, end in zip(program.instructions, batch.ends, strict=True):
-        if isinstance(item, Launch):
-            yield np.maximum(host, tails[item.stream])
-            tails[item.stream] = end
-        elif isinstance(item, Wait):
-            tails[item.stream] = end
-        else:
-            host = end
 
 
 def _totals(found: Exposures, lane: int) -> Totals:

@@ -12,8 +12,9 @@ told from one percent, as (T(1) - T(f)) / (1 - 1 / f), which is t itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import Any, Final
 
 from simulator.clock.cast import Stage
@@ -22,6 +23,7 @@ from simulator.clock.stage import stage
 from simulator.readings.held import held_path
 from simulator.readings.released import stretches
 from simulator.schedules.record import Recorder
+from simulator.steady import shortened
 from simulator.whatif.resources import Resource, resources
 from simulator.whatif.times import step_times
 from simulator.world.scenario import Scenario, Variant
@@ -104,26 +106,35 @@ def whatif(scenario: Scenario, variant: Variant) -> Answer:
     InputError
         The variant cannot run.
     """
-    scenario, recorder = scenario.at(variant), Recorder()
+    scenario, recorder = replace(scenario.at(variant), jitter=None), Recorder()
+
+    @cache
+    def found(micro_batches: int) -> list[Resource]:
+        changed = shortened(scenario, micro_batches)
+        return list(resources(changed, variant, stage(changed, recorder.record(changed, variant)), recorder))
+
+    def asked(number: int, factor: float) -> Callable[[int], Stage]:
+        return lambda micro_batches: found(micro_batches)[number].at(factor)
+
+    now = found(scenario.training.gradient_accumulation)
+    steps = [asked(number, factor) for number in range(len(now)) for factor in (PROBE, *FACTORS)]
+    times = iter(step_times(scenario, steps))
     ready = stage(scenario, recorder.record(scenario, variant))
     timeline = simulate(ready)
-    found = list(resources(scenario, variant, ready, recorder))
-    stages = [[item.at(factor) for factor in (PROBE, *FACTORS)] for item in found]
-    times = iter(step_times([each for group in stages for each in group]))
     step = timeline.step_time
     chain = stretches(timeline.classes, ready, step)
 
-    def foreseen(resource: Resource, better: Stage, factor: float) -> float:
+    def foreseen(resource: Resource, factor: float) -> float | None:
+        if not resource.has_slope:
+            return None
         slowdown = 1 / factor if resource.slowdown else 1.0
-        return step - held_path(chain, timeline.classes, better, slowdown=slowdown)
+        return step - held_path(chain, timeline.classes, resource.at(factor), slowdown=slowdown)
 
+    factors = (PROBE, *FACTORS)
     answers = [
-        _sensitivity(step, resource, [next(times) for _ in group], [
-            foreseen(resource, better, factor) if resource.has_slope else None
-            for better, factor in zip(group, (PROBE, *FACTORS), strict=True)
-        ])
-        for resource, group in zip(found, stages, strict=True)
-    ]  # fmt: skip
+        _sensitivity(step, item, [next(times) for _ in factors], [foreseen(item, factor) for factor in factors])
+        for item in now
+    ]
     matter = sorted((item for item in answers if item.matters), key=lambda item: -item.gains[-1].gain)
     told = {item.resource for item in matter}
     return Answer(
