@@ -69,6 +69,11 @@ class Span(NamedTuple):
     latency: float
     """The part of ``alone`` in which no byte flows."""
 
+    @property
+    def queued_behind(self) -> int:
+        """Number of the span that it stood behind: on its communicator if that was busy, else in its stream; or -1."""
+        return self.behind if self.start > self.met_at else self.before
+
 
 class HostWait(NamedTuple):
     """The host was blocked until an event."""

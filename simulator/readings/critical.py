@@ -11,7 +11,7 @@ shorter for the *step* to be: what waits beside a longer chain is in a stall and
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,17 +20,13 @@ from simulator.clock.timeline import ClassTimeline
 from simulator.errors import BrokenLawError
 from simulator.laws.collectives.fabric import Link, Phase
 from simulator.laws.kernels import Kernel
-from simulator.readings.exposure import Exposure
 from simulator.readings.released import Stretch, added, stretches
 
-__all__ = ["KINDS", "NO_LINK", "CriticalPath", "Piece", "critical_path", "exposed_by_layer", "exposed_by_link"]
+__all__ = ["KINDS", "CriticalPath", "Piece", "busiest", "critical_path"]
 
 KINDS = ("compute", "slowed", "copy", "bandwidth", "latency", "contention", "host", "skew")
 """What a piece is: kernels alone and what communication adds to them, copies on the device, the parts of a collective,
 work of the host, a wait for a rank class that is not looked at."""
-
-NO_LINK = "no link"
-"""Where the exposed time goes that no link has a part in."""
 
 
 class Piece(NamedTuple):
@@ -178,7 +174,7 @@ class _Division:
         for phase in self._phases:
             link = _bounding(phase, self._links)
             parts += [(phase.latency, "latency", link), (phase.payload / phase.rate, "bandwidth", link)]
-        return [*parts, (longer, "contention", _busiest(self._phases, self._links))]
+        return [*parts, (longer, "contention", busiest(self._phases, self._links))]
 
 
 def _bounding(phase: Phase, links: Sequence[Link]) -> str:
@@ -187,50 +183,7 @@ def _bounding(phase: Phase, links: Sequence[Link]) -> str:
     return links[busiest[0]].kind if busiest else ""
 
 
-def _busiest(phases: Sequence[Phase], links: Sequence[Link]) -> str:
+def busiest(phases: Sequence[Phase], links: Sequence[Link]) -> str:
     """Kind of the link that bounds the longest of *phases*."""
     longest = max(phases, key=lambda phase: phase.duration, default=None)
     return _bounding(longest, links) if longest else ""
-
-
-def exposed_by_layer(reading: Exposure) -> dict[str, float]:
-    """``stalled`` by the layer or bucket that was waited for, most first [s]."""
-    return _summed((item.label, item.end - item.start) for item in reading.stalls if item.collective)
-
-
-def exposed_by_link(reading: Exposure, played: ClassTimeline, ready: Stage) -> dict[str, float]:
-    """``stalled`` by the kind of link whose bytes, own or shared, were waited for, most first [s].
-
-    Parameters
-    ----------
-    played
-        The first rank class of *ready*, which *reading* is of.
-    """
-    links = _links_of(played, ready)
-    return _summed(
-        (
-            links.get((item.collective, item.label), NO_LINK) if item.cause in ("bandwidth", "contention") else NO_LINK,
-            item.end - item.start,
-        )
-        for item in reading.stalls
-        if item.collective
-    )
-
-
-def _links_of(played: ClassTimeline, ready: Stage) -> Mapping[tuple[str, str], str]:
-    """The link that bounds what has a role and works for a layer."""
-    phases = ready.classes[0].phases
-    bounding = [_busiest(item, ready.links) for item in phases]
-    found: dict[tuple[str, str], str] = {}
-    for span in played.spans:
-        operation = played.program.operations[span.launch.operation]
-        if not isinstance(operation, Kernel) and bounding[span.launch.operation]:
-            found[operation.role, span.launch.label] = bounding[span.launch.operation]
-    return found
-
-
-def _summed(charges: Iterator[tuple[str, float]]) -> dict[str, float]:
-    found: dict[str, float] = defaultdict(float)
-    for name, time in charges:
-        found[name] += time
-    return dict(sorted(found.items(), key=lambda item: -item[1]))

@@ -73,6 +73,8 @@ class Stall(NamedTuple):
     """Role of the collective that was waited for; empty for ``host bound``."""
     label: str
     """Layer or bucket that it worked for."""
+    during: int = -1
+    """Number of the span that ran meanwhile, or last: itself, or what held it back; -1 for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +186,8 @@ class _Delay(NamedTuple):
 
     until: float
     cause: str
+    by: int = -1
+    """Number of the span whose end it waited for, if any."""
 
 
 class _Charge(NamedTuple):
@@ -192,6 +196,8 @@ class _Charge(NamedTuple):
     length: float
     cause: str
     span: Span | None
+    during: int = -1
+    """As of :class:`Stall`."""
 
 
 class _Charging:
@@ -217,8 +223,8 @@ class _Charging:
     def _in_line(self, span: Span, begin: float) -> Iterator[_Charge]:
         """Charge a collective in the compute stream: its own time, its wait for others, what it was issued after."""
         for share, cause in self._own_time(span):
-            yield _Charge(share * (span.end - span.start), cause, span)
-        yield _Charge(span.start - span.met_at, "queueing", span)
+            yield _Charge(share * (span.end - span.start), cause, span, span.number)
+        yield _Charge(span.start - span.met_at, "queueing", span, span.behind)
         yield _Charge(span.met_at - span.reached_at, "skew", span)
         if span.reached_at > begin:
             yield from self._released(span, begin)
@@ -229,7 +235,7 @@ class _Charging:
         charges = [charge for charge in charged if charge.length > 0]
         for index, charge in enumerate(reversed(charges)):
             until = end if index == len(charges) - 1 else at + charge.length  # the last one takes up the rounding
-            yield Stall(at, until, charge.cause, *self._names(charge.span))
+            yield Stall(at, until, charge.cause, *self._names(charge.span), charge.during)
             at = until
 
     def _released(self, span: Span, begin: float) -> Iterator[_Charge]:
@@ -268,10 +274,10 @@ class _Charging:
             length = min(left, delay.until - earlier.until)
             # before a copy is launched late the host updates parameters: that is its own time, not the copy's
             worked = copies and delay.cause == "host"
-            late.append(_Charge(length, "host bound", None) if worked else _Charge(length, delay.cause, span))
+            late.append(_Charge(length, "host bound", None) if worked else _Charge(length, delay.cause, span, delay.by))
             left -= length
         for share, cause in self._own_time(span):
-            yield _Charge(share * min(left, span.end - span.start), cause, span)
+            yield _Charge(share * min(left, span.end - span.start), cause, span, span.number)
         yield from late
 
     def _delays(self, span: Span) -> tuple[list[_Delay], Span | None]:
@@ -281,13 +287,13 @@ class _Charging:
             delays.append(_Delay(span.met_at, "skew"))
         held = self._host_wait(span.issued_at)
         if held is not None and held.reason == "prefetch limit":
-            delays.append(_Delay(held.end, held.reason))
+            delays.append(_Delay(held.end, held.reason, self._source(held)))
             delays += [item for other in self._sources([held]) for item in self._held_by(other, held.reason, held.end)]
             needs = []
         else:
             needs = self._blocked_host(span.issued_at)
         needs += self._sources(wait for wait in span.waits if wait.reason == "data")
-        delays += [_Delay(wait.at, wait.reason) for wait in span.waits if wait.reason != "data"]
+        delays += [_Delay(wait.at, wait.reason, self._source(wait)) for wait in span.waits if wait.reason != "data"]
         for index in {span.before, span.behind} - {-1}:
             other = self._timeline.spans[index]
             if self._needed[index] <= self._needed[span.number]:
@@ -301,11 +307,11 @@ class _Charging:
 
     def _held_by(self, other: Span, cause: str, until: float) -> list[_Delay]:
         """What it means to be held back by *other*: while that, or what it queued for, waited for a late rank, skew."""
-        delays = [_Delay(until, cause)]
+        delays = [_Delay(until, cause, other.number)]
         while True:
+            follows = other.queued_behind
             if other.met_at > other.reached_at:
-                delays += [_Delay(other.met_at, "skew"), _Delay(other.reached_at, cause)]
-            follows = other.behind if other.start > other.met_at else other.before
+                delays += [_Delay(other.met_at, "skew"), _Delay(other.reached_at, cause, follows)]
             if follows < 0 or self._timeline.spans[follows].end < other.reached_at:
                 return delays
             other = self._timeline.spans[follows]
@@ -328,6 +334,10 @@ class _Charging:
         """
         found = (self._timeline.at_event(wait.event) for wait in waits)
         return [span for span in found if span is not None]
+
+    def _source(self, wait: Released | HostWait) -> int:
+        """Number of the span whose end was waited for, -1 for none."""
+        return self._timeline.events[wait.event].source
 
     def _computes(self, span: Span) -> bool:
         operation = self._timeline.program.operations[span.launch.operation]

@@ -14,7 +14,8 @@ from simulator.clock.engine import simulate
 from simulator.clock.stage import stage
 from simulator.laws.collectives.base import Collective
 from simulator.laws.kernels import Kernel
-from simulator.readings.critical import critical_path, exposed_by_layer, exposed_by_link
+from simulator.readings.critical import critical_path
+from simulator.readings.exposed_by import exposed_by_layer, exposed_by_link
 from simulator.readings.exposure import exposure
 from simulator.schedules.tape import Tape
 from tests.conftest import flat
@@ -39,6 +40,9 @@ class Step:
 
     def reading(self):
         return exposure(self.timeline.classes[0], self.time)
+
+    def by_link(self):
+        return exposed_by_link(self.reading(), self.timeline.classes[0], self.ready)
 
 
 @pytest.fixture
@@ -147,7 +151,7 @@ def test_contention(scenario, gather, world, alone):
         (4.0, 5.0, "compute", "forward", "data"),
     ]
     assert step.causes() == {"bandwidth": 2.0, "contention": 2.0}
-    assert exposed_by_link(step.reading(), step.timeline.classes[0], step.ready) == {"link": 4.0}
+    assert step.by_link() == {"link": 4.0}
 
 
 def test_queueing(scenario, gather, reduction, world):
@@ -365,15 +369,84 @@ def test_a_stall_beside_a_longer_chain_is_not_on_the_path(scenario, gather):
 
 
 def test_exposed_by_layer_and_link(scenario, gather, reduction):
-    """G is behind R: 2 s of queueing have no link, the 2 s of its bytes have one."""
+    """G is behind R: for 2 s compute waits for the bytes of R, for 2 s for those of G.
+
+    compute                    K 4-5
+    network    R 0-2  G 2-4
+    """
     tape = Tape()
     tape.launch(reduction(2.0), "reduce", label="r")
     tape.wait("compute", tape.launch(gather(2.0), "gather", label="g"))
     kernel(tape, 1.0)
     step = Step(scenario(), tape)
-    reading = step.reading()
-    assert exposed_by_layer(reading) == {"g": 4.0}
-    assert exposed_by_link(reading, step.timeline.classes[0], step.ready) == {"no link": 2.0, "link": 2.0}
+    assert step.causes() == {"bandwidth": 2.0, "queueing": 2.0}
+    assert exposed_by_layer(step.reading()) == {"g": 4.0}
+    assert step.by_link() == {"link": 4.0}
+
+
+def test_what_is_queued_behind_has_a_link_while_its_bytes_move(scenario, gather, reduction):
+    """G is behind R, and R behind S and the kernel that it waits for; each crosses two links of 0.5 s latency.
+
+    side       K 0-4
+    network    (S 0-1) 1-2   (R 4-5) 5-7   (G 7-8) 8-10
+
+    From 2 to 4 the network is idle, as R is ahead of G in the queue.  Bytes move for 1 + 2 + 2 s, latencies take 3.
+    """
+    tape = Tape()
+    tape.launch(reduction(1.0), "reduce", label="s")
+    tape.wait("reduce", kernel(tape, 4.0, "side"))
+    tape.launch(reduction(2.0), "reduce", label="r")
+    tape.wait("compute", tape.launch(gather(2.0), "gather", label="g"))
+    kernel(tape, 1.0)
+    step = Step(scenario(topology=flat(2, "1 GB/s", "0.5 s")), tape)
+    assert step.causes() == {"bandwidth": 2.0, "latency": 1.0, "queueing": 7.0}
+    assert step.by_link() == {"link": 5.0, "no link": 5.0}
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_a_bound_on_prefetch_has_the_link_of_the_transfer_that_it_waits_for(scenario, gather, world, sends):
+    """G may start when R, of another communicator, is over; or when a kernel of another stream is.
+
+    compute                   K 5-6
+    other      R 0-2
+    network           G 2-5
+    """
+    tape = Tape()
+    other = maker(replace(world, name="other"), "reduce_scatter")
+    bound = tape.launch(other(2.0), "reduce", label="r") if sends else kernel(tape, 2.0, "side")
+    tape.wait("gather", bound, "prefetch limit")
+    tape.wait("compute", tape.launch(gather(3.0), "gather", label="g"))
+    kernel(tape, 1.0)
+    step = Step(scenario(), tape)
+    assert step.causes() == {"bandwidth": 3.0, "prefetch limit": 2.0}
+    assert step.by_link() == ({"link": 5.0} if sends else {"link": 3.0, "no link": 2.0})
+
+
+def test_a_host_that_is_blocked_by_a_bound_on_prefetch_has_the_link_of_what_blocks_it(scenario, gather, world):
+    """The host waits for R before it launches G, then works for 1 s.
+
+    host              ### 2-3
+    other      R 0-2
+    network               G 3-6
+    """
+    tape = Tape()
+    other = maker(replace(world, name="other"), "reduce_scatter")
+    tape.synchronize(tape.launch(other(2.0), "reduce", label="r"), "prefetch limit")
+    tape.work(1.0)
+    tape.wait("compute", tape.launch(gather(3.0), "gather", label="g"))
+    kernel(tape, 1.0)
+    step = Step(scenario(), tape)
+    assert step.causes() == {"bandwidth": 3.0, "host": 1.0, "prefetch limit": 2.0}
+    assert step.by_link() == {"link": 5.0, "no link": 1.0}
+
+
+def test_the_host_and_late_ranks_have_no_link(scenario, gather):
+    """The host launches G after 4 s of work."""
+    tape = Tape()
+    tape.work(4.0)
+    tape.wait("compute", tape.launch(gather(2.0), "gather", label="g"))
+    kernel(tape, 1.0)
+    assert Step(scenario(), tape).by_link() == {"no link": 4.0, "link": 2.0}
 
 
 HALVES = {
@@ -405,4 +478,27 @@ def test_a_hierarchical_collective_is_divided_by_the_links_of_its_phases(scenari
         (4.0, 5.0, "compute", ""),
     ]
     assert found.total("link") == {"nvlink": 3.0, "network": 1.0}
-    assert exposed_by_link(step.reading(), step.timeline.classes[0], step.ready) == {"nvlink": 3.0, "no link": 1.0}
+    assert step.by_link() == {"nvlink": 3.0, "no link": 1.0}
+
+
+def test_queueing_has_the_link_of_what_is_ahead_and_not_its_own(scenario):
+    """R, over the cards alone, is ahead of G, which is 2 s between neighbours, 1 s over cards and has 1 s of latency.
+
+    compute               K 6-7
+    network    R 0-2  G 2-6
+    """
+    asked = scenario(topology=HALVES)
+    tape, cards = Tape(), Tape()
+    cards.launch(maker(asked.mesh.group("across", 2, 2), "reduce_scatter")(2.0), "reduce", label="r")
+    tape.launch(maker(asked.mesh.world(), "reduce_scatter")(2.0), "reduce", label="r")
+    tape.wait("compute", tape.launch(maker(asked.mesh.world(), "all_gather")(2.0), "gather", label="g"))
+    kernel(tape, 1.0)
+
+    def over_cards(ready):
+        (cast,) = ready.classes
+        phases = stage(asked, cards.program()).classes[0].phases[:1] + cast.phases[1:]
+        return replace(ready, classes=(replace(cast, phases=phases),))
+
+    step = Step(asked, tape, over_cards)
+    assert step.causes() == {"bandwidth": 3.0, "latency": 1.0, "queueing": 2.0}
+    assert step.by_link() == {"nvlink": 3.0, "network": 2.0, "no link": 1.0}

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from simulator.clock.engine import simulate
 from simulator.clock.stage import stage
 from simulator.explore import run_variant
-from simulator.readings.critical import critical_path
+from simulator.readings.critical import busiest, critical_path
+from simulator.readings.exposed_by import NO_LINK
+from simulator.readings.intervals import merged, overlap
 from simulator.schedules.record import record
 from tests.laws import strategies
 from tests.laws.test_frameworks import asked, llama  # noqa: F401
@@ -44,10 +46,21 @@ def was_there(path, timeline):
 
 
 def stalls_by_layer_and_link(outcome):
-    """Both divide all of what is stalled."""
+    """Both divide all of what is stalled; a link is waited for only while something is under way on it."""
     stalled, step, details = outcome.reading.stalled, outcome.timeline.step_time, outcome.details()
     for charges in (details["exposed_by_layer"], details["exposed_by_link"]):
         assert math.isclose(sum(charges.values()), stalled, rel_tol=1e-9, abs_tol=1e-12 * step)
+    stalls = merged((item.start, item.end) for item in outcome.reading.stalls if item.collective)
+    for link, time in details["exposed_by_link"].items():
+        if link != NO_LINK:
+            assert time <= overlap(stalls, merged(under_way(outcome, link))) + 1e-9 * step
+
+
+def under_way(outcome, link):
+    """When collectives and copies ran that *link* bounds, on the first rank class."""
+    ready, played = outcome.watch().ready, outcome.timeline.classes[0]
+    bounding = [busiest(phases, ready.links) for phases in ready.classes[0].phases]
+    return [(span.start, span.end) for span in played.spans if bounding[span.launch.operation] == link]
 
 
 def keeps_the_laws(asked):
