@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.clock.stage import stage
 from simulator.crowd import FEWEST, Crowd
 from simulator.errors import BrokenLawError, InputError
-from simulator.explore import run_variant
+from simulator.explore import play_staged, run_variant
 from simulator.readings.report import Result
 from simulator.schedules.record import Recorder, record
+from simulator.steady import shortened
 from tests.laws import strategies, test_frameworks
 
 MOST = 6
@@ -156,6 +158,35 @@ def test_frameworks_beside_each_other(scenario, llama):
 
     holds()
     assert sum(side_by_side) >= 150
+
+
+def whole(asked):
+    """The step itself, not read off shorter ones."""
+    variant = asked.variants[0]
+    asked = asked.at(variant)
+    return play_staged(asked, variant, stage(asked, record(asked, variant))).result
+
+
+def test_long_steps_beside_each_other(scenario, llama):
+    """Read off short ones, which run side by side: three for each, and more where those are not periodic."""
+    side_by_side = []
+
+    @settings(max_examples=15)
+    @given(test_frameworks.scenarios(), SEEDS, st.integers(18, 30))
+    def holds(sections, seed, micro_batches):
+        training = {**sections["training"], "gradient_accumulation": micro_batches}
+        asked = scenarios_of(seed, scenario, {**sections, "training": training}, llama)
+        asked = [shortened(each, micro_batches) for each in asked]
+        crowd = Strict()
+        for result, each in zip(crowd.run((each, each.variants[0]) for each in asked), asked, strict=True):
+            if isinstance(result, InputError):
+                is_the_same(result, alone(each))
+            else:
+                is_the_same(result, whole(each))
+        side_by_side.append((len(asked), crowd.side_by_side))
+
+    holds()
+    assert sum(members >= 3 * lanes for lanes, members in side_by_side) >= 5
 
 
 @settings(max_examples=60)

@@ -16,8 +16,10 @@ from simulator.readings.critical import critical_path
 from simulator.readings.held import held_path
 from simulator.readings.released import added
 from simulator.schedules.record import Recorder
+from simulator.steady import shortened
 from simulator.whatif.answer import PROBE
 from simulator.whatif.resources import resources
+from simulator.whatif.times import step_times
 from tests.laws import strategies
 from tests.laws.test_frameworks import asked, llama  # noqa: F401
 from tests.laws.test_frameworks import scenarios as frameworks
@@ -87,3 +89,52 @@ def test_a_textbook_step_with_a_better_resource_is_foreseen(scenario, sections, 
 @given(frameworks(), st.sampled_from([PROBE, 1.1, 2.0]))
 def test_a_frameworks_step_with_a_better_resource_is_foreseen(scenario, llama, sections, factor):  # noqa: F811
     is_foreseen(asked(scenario, llama, sections), factor)
+
+
+def are_the_whole_steps(asked):
+    """Each of the changed steps, told by its period or not; return how many lengths other than the whole were set."""
+    variant, recorder = asked.variants[0], Recorder()
+    asked, counts = asked.at(variant), []
+
+    def at(factor):
+        def made(micro_batches):
+            counts.append(micro_batches)
+            short = shortened(asked, micro_batches)
+            ready = stage(short, recorder.record(short, variant))
+            found = resources(short, variant, ready, recorder)
+            return next(item for item in found if item.name == "every kernel").at(factor)
+
+        return made
+
+    steps = [at(factor) for factor in (1.0, 1.01, 1.1, 1.5, 2.0)]
+    times = step_times(asked, steps)
+    told = len(steps) - counts.count(asked.training.gradient_accumulation)
+    for time, step in zip(times, steps, strict=True):
+        assert math.isclose(time, simulate(step(asked.training.gradient_accumulation)).step_time, rel_tol=1e-9)
+    return told
+
+
+def test_steps_that_are_told_by_their_period_are_the_whole_steps(scenario):
+    told = []
+
+    @settings(max_examples=40)
+    @given(strategies.scenarios(), st.integers(8, 24))
+    def holds(sections, micro_batches):
+        training = {**sections["training"], "gradient_accumulation": micro_batches}
+        told.append(are_the_whole_steps(scenario(**{**sections, "training": training})))
+
+    holds()
+    assert sum(told) >= 50
+
+
+def test_steps_of_frameworks_that_are_told_by_their_period_are_the_whole_steps(scenario, llama):  # noqa: F811
+    told = []
+
+    @settings(max_examples=15)
+    @given(frameworks(), st.integers(8, 16))
+    def holds(sections, micro_batches):
+        training = {**sections["training"], "gradient_accumulation": micro_batches}
+        told.append(are_the_whole_steps(asked(scenario, llama, {**sections, "training": training})))
+
+    holds()
+    assert sum(told) >= 20
