@@ -13,8 +13,8 @@ from simulator.clock.stage import stage
 from simulator.clock.timeline import Timeline
 from simulator.errors import InputError
 from simulator.played import Played, play, traffic_of
-from simulator.readings.critical import CriticalPath, critical_path
-from simulator.readings.exposed_by import exposed_by_layer, exposed_by_link
+from simulator.readings.by_link import exposed_by_link
+from simulator.readings.critical import CriticalPath, critical_path, exposed_by_layer
 from simulator.readings.exposure import Exposure, exposure
 from simulator.readings.report import Result, failed, summarise
 from simulator.readings.spread import Spread, spread

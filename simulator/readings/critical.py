@@ -11,7 +11,7 @@ shorter for the *step* to be: what waits beside a longer chain is in a stall and
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,9 +20,10 @@ from simulator.clock.timeline import ClassTimeline
 from simulator.errors import BrokenLawError
 from simulator.laws.collectives.fabric import Link, Phase
 from simulator.laws.kernels import Kernel
+from simulator.readings.exposure import Exposure
 from simulator.readings.released import Stretch, added, stretches
 
-__all__ = ["KINDS", "CriticalPath", "Piece", "busiest", "critical_path"]
+__all__ = ["KINDS", "CriticalPath", "Piece", "busiest", "critical_path", "exposed_by_layer", "summed"]
 
 KINDS = ("compute", "slowed", "copy", "bandwidth", "latency", "contention", "host", "skew")
 """What a piece is: kernels alone and what communication adds to them, copies on the device, the parts of a collective,
@@ -187,3 +188,16 @@ def busiest(phases: Sequence[Phase], links: Sequence[Link]) -> str:
     """Kind of the link that bounds the longest of *phases*."""
     longest = max(phases, key=lambda phase: phase.duration, default=None)
     return _bounding(longest, links) if longest else ""
+
+
+def exposed_by_layer(reading: Exposure) -> dict[str, float]:
+    """``stalled`` by the layer or bucket that was waited for, most first [s]."""
+    return summed((item.label, item.end - item.start) for item in reading.stalls if item.collective)
+
+
+def summed(charges: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Sum of *charges* by name, most first."""
+    found: dict[str, float] = defaultdict(float)
+    for name, time in charges:
+        found[name] += time
+    return dict(sorted(found.items(), key=lambda item: -item[1]))

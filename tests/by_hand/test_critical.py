@@ -14,8 +14,8 @@ from simulator.clock.engine import simulate
 from simulator.clock.stage import stage
 from simulator.laws.collectives.base import Collective
 from simulator.laws.kernels import Kernel
-from simulator.readings.critical import critical_path
-from simulator.readings.exposed_by import exposed_by_layer, exposed_by_link
+from simulator.readings.by_link import exposed_by_link
+from simulator.readings.critical import critical_path, exposed_by_layer
 from simulator.readings.exposure import exposure
 from simulator.schedules.tape import Tape
 from tests.conftest import flat

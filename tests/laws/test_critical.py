@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from simulator.clock.engine import simulate
 from simulator.clock.stage import stage
 from simulator.explore import run_variant
+from simulator.readings.by_link import NO_LINK
 from simulator.readings.critical import busiest, critical_path
-from simulator.readings.exposed_by import NO_LINK
 from simulator.readings.intervals import merged, overlap
 from simulator.schedules.record import record
 from tests.laws import strategies

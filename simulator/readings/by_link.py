@@ -1,4 +1,4 @@
-"""Exposed communication by layer, and by the kind of link that was waited for.
+"""Exposed communication by the kind of link that was waited for.
 
 A link is waited for while its bytes are: while what compute waits for sends them itself, and while an operation does
 that held it back - one before it on its communicator or stream, or one that a bound on prefetch waits for.  What such
@@ -8,24 +8,18 @@ comes late, something is copied on the device, or what is ahead in a queue waits
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from simulator.clock.cast import Stage
 from simulator.clock.timeline import ClassTimeline, Span
-from simulator.readings.critical import busiest
+from simulator.readings.critical import busiest, summed
 from simulator.readings.exposure import ROUNDING, Exposure, Stall
 
-__all__ = ["NO_LINK", "exposed_by_layer", "exposed_by_link"]
+__all__ = ["NO_LINK", "exposed_by_link"]
 
 NO_LINK: Final = "no link"
 """Where the exposed time goes in which no link's bytes are waited for."""
-
-
-def exposed_by_layer(reading: Exposure) -> dict[str, float]:
-    """``stalled`` by the layer or bucket that was waited for, most first [s]."""
-    return _summed((item.label, item.end - item.start) for item in reading.stalls if item.collective)
 
 
 def exposed_by_link(reading: Exposure, played: ClassTimeline, ready: Stage) -> dict[str, float]:
@@ -37,7 +31,7 @@ def exposed_by_link(reading: Exposure, played: ClassTimeline, ready: Stage) -> d
         The first rank class of *ready*, which *reading* is of.
     """
     bounding = [busiest(phases, ready.links) for phases in ready.classes[0].phases]
-    return _summed(
+    return summed(
         (link or NO_LINK, time)
         for item in reading.stalls
         if item.collective
@@ -76,10 +70,3 @@ def _ran(stall: Stall, spans: Sequence[Span]) -> Iterator[tuple[Span, float]]:
         if (end := min(span.end, until)) > begin:
             yield span, end - begin
         number, until = span.queued_behind, min(until, begin)
-
-
-def _summed(charges: Iterable[tuple[str, float]]) -> dict[str, float]:
-    found: dict[str, float] = defaultdict(float)
-    for name, time in charges:
-        found[name] += time
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
