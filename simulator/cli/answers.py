@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from simulator.cli.common import PicturePath, print_json, print_tables, scenario_options, waiting
+from simulator.cli.common import Percent, PicturePath, only_one, print_json, print_tables, scenario_options, waiting
 
 if TYPE_CHECKING:
     from simulator.answers.job import Job
@@ -17,24 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["ladder", "rent"]
 
 Command = TypeVar("Command", bound=Callable[..., None])
-
-
-class Percent(click.ParamType[float]):
-    """A part of a whole, less than all of it."""
-
-    name = "PERCENT"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read ``10%``."""
-        from simulator.units import Share
-
-        try:
-            part = float(value if isinstance(value, float) else Share.parse(value))
-        except ValueError:
-            part = -1.0
-        if not 0 <= part < 1:
-            self.fail(f"{value!r}: expected a part of a whole, like 10%", param, ctx)
-        return part
 
 
 def _answer_options(command: Command) -> Command:
@@ -97,10 +79,8 @@ def rent(scenario: str, headroom: float, machine: bool, networks: str | None, pl
 def _job(scenario: str, *, overrides: Sequence[str], topology: str | None, names: Sequence[str], textbook: bool) -> Job:
     from simulator.answers.job import load_job
 
-    if len(names) > 1:
-        raise click.UsageError("--variant: one variant is what the stages start from")
     cluster = [f"topology.cluster={topology}"] if topology else []
-    return load_job(scenario, [*overrides, *cluster], names[0] if names else None, textbook=textbook)
+    return load_job(scenario, [*overrides, *cluster], only_one(names), textbook=textbook)
 
 
 def _networks(text: str | None) -> Sequence[float]:

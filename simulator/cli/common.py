@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PagePath",
+    "Percent",
     "PicturePath",
     "chosen",
     "load",
+    "only_one",
     "picture_option",
     "print_json",
     "print_tables",
@@ -61,6 +63,19 @@ def chosen(scenario: Scenario, names: Sequence[str]) -> tuple[Variant, ...]:
     return tuple(scenario.variant(name) for name in dict.fromkeys(names)) or scenario.variants
 
 
+def only_one(names: Sequence[str]) -> str | None:
+    """Return the one variant that was named; None if none was.
+
+    Raises
+    ------
+    UsageError
+        Several were.
+    """
+    if len(names) > 1:
+        raise click.UsageError("--variant: one variant is what this starts from")
+    return names[0] if names else None
+
+
 def print_json(content: Any) -> None:
     """Write *content* as JSON; infinities and NaN are a bug."""
     print(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False))
@@ -96,6 +111,24 @@ class PagePath(PicturePath):
     """A file that a page can be written to."""
 
     endings = PAGES
+
+
+class Percent(click.ParamType[float]):
+    """A part of a whole, less than all of it."""
+
+    name = "PERCENT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read ``10%``."""
+        from simulator.units import Share
+
+        try:
+            part = float(value if isinstance(value, float) else Share.parse(value))
+        except ValueError:
+            part = -1.0
+        if not 0 <= part < 1:
+            self.fail(f"{value!r}: expected a part of a whole, like 10%", param, ctx)
+        return part
 
 
 picture_option = click.option(

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from simulator.cli.answers import Percent
-from simulator.cli.common import print_json, print_tables
+from simulator.cli.common import Percent, only_one, print_json, print_tables, scenario_options
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -24,10 +23,7 @@ __all__ = ["tune"]
 
 
 @click.command()
-@click.argument("scenario")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key of the scenario.")
-@click.option("--topology", metavar="NAME", help="Another cluster: the same as --set topology.cluster=NAME.")
-@click.option("--variant", "name", metavar="NAME", help="What to start from.  [default: the first that can be tuned]")
+@scenario_options
 @click.option("--headroom", type=Percent(), default="10%", show_default=True, help="Of a GPU's memory, kept free.")
 @click.option("--keep", "keep", multiple=True, metavar="KNOB", help="Leave this as it is; may be repeated.")
 @click.option("--exact", is_flag=True, help="No communication that rounds weights or gradients.")
@@ -36,7 +32,7 @@ __all__ = ["tune"]
               help="Write the configuration there, in its own format, and show what is different.")  # fmt: skip
 @click.option("--json", "machine", is_flag=True, help="Print one JSON object instead of tables.")
 def tune(
-    scenario: str, overrides: tuple[str, ...], topology: str | None, name: str | None, output: Path | None,
+    scenario: str, overrides: tuple[str, ...], topology: str | None, names: tuple[str, ...], output: Path | None,
     machine: bool, workers: int | None, **asked: Any,
 ) -> None:  # fmt: skip
     """Look for the settings of a variant of SCENARIO with the shortest step that fits in memory.
@@ -47,7 +43,8 @@ def tune(
     from simulator.tune import load_target
     from simulator.tune.file import check_output
 
-    target = load_target(scenario, [*overrides, *([f"topology.cluster={topology}"] if topology else [])], name)
+    cluster = [f"topology.cluster={topology}"] if topology else []
+    target = load_target(scenario, [*overrides, *cluster], only_one(names))
     if output is not None:
         check_output(target, output)
     with _counting() as done:
