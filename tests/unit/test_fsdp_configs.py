@@ -372,6 +372,7 @@ def test_torchtitan_meshes(tmp_path):
     ddp = titan(tmp_path, parallelism={**mesh, "data_parallel_shard_degree": 1})
     assert ddp.policy == DdpPolicy(bucket_cap_mb=100)
     assert (ddp.precision, ddp.ranks) == ("fp32", 2)
+    assert titan(tmp_path, parallelism=mesh, ranks=2).policy == ddp.policy  # what is left of two ranks is one
 
 
 def test_torchtitan_precision_and_accumulation(tmp_path):

@@ -160,7 +160,7 @@ def load_torchtitan(
         name = f"{prefix}float8.enable_fsdp_float8_all_gather"
         raise InputError("is not simulated yet", file=beside, key=name, value=True, remedy="set it to false")
     total = _ranks(parallel, ranks, beside, f"{prefix}parallelism")
-    policy, precision, notes = _policy(parallel, training, root, beside, f"{prefix}parallelism")
+    policy, precision, notes = _policy(parallel, training, total, root, beside, f"{prefix}parallelism")
     mode = section.activation_checkpoint.mode
     return Launch(
         policy=policy,
@@ -209,11 +209,16 @@ def _ranks(parallel: ParallelismSection, ranks: int | None, file: Path, key: str
 
 
 def _policy(
-    parallel: ParallelismSection, training: TrainingSection, root: Module | None, file: Path, key: str
+    parallel: ParallelismSection,
+    training: TrainingSection,
+    ranks: int | None,
+    root: Module | None,
+    file: Path,
+    key: str,
 ) -> tuple[Fsdp2Policy | DdpPolicy, str, tuple[str, ...]]:
     computes = DTYPES[training.mixed_precision_param]
     replicate, shard = parallel.data_parallel_replicate_degree, parallel.data_parallel_shard_degree
-    if shard == 1:
+    if shard == 1 or 1 < replicate == ranks:
         if replicate == 1:
             problem, remedy = "the job is not data parallel", "write -1 for all ranks"
             raise InputError(problem, file=file, key=f"{key}.data_parallel_shard_degree", value=shard, remedy=remedy)
