@@ -109,9 +109,9 @@ def _accelerate_units(kinds: list[str]) -> Mapping[str, Any]:
 
 
 def _replicas(scenario: Scenario, now: int | None, keys: Callable[[int], Mapping[str, Any]]) -> Knob:
-    """Shards among all ranks, the ranks of a host, or of two hosts (HSDP)."""
-    hosts = scenario.mesh.hosts
-    counts = [count for count in dict.fromkeys((1, hosts, hosts // 2)) if count and hosts % count == 0]
+    """Shards among all ranks, the ranks of a host, or of two hosts (HSDP); trainers take one rank a shard for DDP."""
+    hosts, ranks = scenario.mesh.hosts, scenario.mesh.ranks
+    counts = [count for count in dict.fromkeys((1, hosts, hosts // 2)) if 0 < count < ranks and hosts % count == 0]
     options = [Option(value=count, config=keys(count)) for count in counts if count != (now or 1)]
     return Knob(name="replicate", options=(Option(value=now or 1), *options), coarse=True)
 

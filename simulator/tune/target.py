@@ -14,6 +14,7 @@ from simulator.sweep.study import Study, code_version
 from simulator.tune.deepspeed import named_as_written
 from simulator.tune.fsdp import accelerate_names
 from simulator.world.document import find, read_mapping
+from simulator.world.policy.ddp import DdpPolicy
 from simulator.world.policy.deepspeed import deepspeed_content
 from simulator.world.policy.torchtitan import read_toml
 from simulator.world.scenario import Scenario, Variant, read_scenario, resolve_scenario
@@ -80,6 +81,9 @@ def target_of(raw: dict[str, Any], file: Path, name: str | None = None) -> Targe
     raw["variants"] = [{**own, kind: content}]
     scenario = resolve_scenario(deepcopy(raw), file)
     variant = scenario.variants[0]
+    if isinstance(variant.policy, DdpPolicy):
+        remedy = "shard among several ranks, or choose another with --variant"
+        raise InputError("this is DDP, of which nothing can be tuned", file=source or file, key=kind, remedy=remedy)
     return Target(
         scenario=scenario.at(variant),
         variant=variant,

@@ -242,3 +242,18 @@ def test_a_former_name_goes_with_what_it_says():
 def test_options_of_a_scenario_are_written_as_a_variant_has_them(job):
     target = load_target(job("{name: mine, fsdp2: {param_dtype: bf16}}"))
     assert text_of(target, {"replicate": 2}) == "fsdp2:\n  param_dtype: bf16\n  replicate: 2\n"
+
+
+def test_ddp_is_refused_by_whatever_it_is_asked_for(job):
+    alone = "[parallelism]\ndata_parallel_replicate_degree = 16\ndata_parallel_shard_degree = 1\n"
+    done = zerosim("tune", job("{name: mine, torchtitan: job.toml}", job_toml=alone))
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "this is DDP" in done.stderr
+
+
+@pytest.mark.parametrize("variant", ["fsdp2: {}", "torchtitan: job.toml"])
+def test_replicas_of_one_rank_are_not_tried(job, variant):
+    path = job(f"{{name: mine, {variant}}}", job_toml=TORCHTITAN)
+    path.write_text(path.read_text().replace("cloud-100gbe, hosts: 2", "flat, hosts: 4"))
+    (knob,) = (knob for knob in space_of(load_target(path)).knobs if knob.name == "replicate")
+    assert [option.value for option in knob.options] == [1, 2]
