@@ -88,7 +88,7 @@ def _edit(content: Any, changes: Mapping[str, Any], section: Callable[[], Any]) 
         *path, last = key.split(".")
         place = content
         for step in path:
-            if step not in place:
+            if place.get(step) is None:  # no such section, or an empty one of YAML
                 place[step] = section()
             place = place[step]
         if value is REMOVED:

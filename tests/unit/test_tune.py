@@ -257,3 +257,11 @@ def test_replicas_of_one_rank_are_not_tried(job, variant):
     path.write_text(path.read_text().replace("cloud-100gbe, hosts: 2", "flat, hosts: 4"))
     (knob,) = (knob for knob in space_of(load_target(path)).knobs if knob.name == "replicate")
     assert [option.value for option in knob.options] == [1, 2]
+
+
+def test_an_empty_section_is_filled(job, tmp_path):
+    text = "distributed_type: FSDP\nmixed_precision: bf16\nfsdp_config:\nnum_processes: 16\n"
+    path, out = job("{name: mine, accelerate: a.yaml}", a_yaml=text), tmp_path / "out.yaml"
+    tuned(path, "-o", out, knobs=("sharding_strategy",))
+    assert edited({"a": None}, {"a.b": 1}) == {"a": {"b": 1}}
+    assert "fsdp_config:\n  fsdp_sharding_strategy: " in out.read_text()
