@@ -52,7 +52,7 @@ class Line:
     before: Any
     after: Any
     keys: Mapping[str, Any]
-    """Of the configuration that change, dotted, and their new values; None: the key goes."""
+    """Of the configuration that change, dotted, and their new values; None: the key goes, or is null in ``fsdp1``."""
     where: str | None
     """Where to change it if the configuration says nothing of it."""
     gain: float | None

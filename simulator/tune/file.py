@@ -44,13 +44,15 @@ def check_output(target: Target, path: Path) -> None:
 
 
 def text_of(target: Target, changes: Mapping[str, Any]) -> str:
-    """Return the user's file with *changes*: dotted keys and their values; None as a value: the key goes.
+    """Return the user's file with *changes*: dotted keys and their values.
 
+    None as a value: the key goes, or is null in ``fsdp1``.
     Without a file it is what the scenario says; options of ``fsdp1`` and ``fsdp2`` stand below that key, as in a
     variant.
     """
     source = None if target.source is None else target.source.read_text(encoding="utf-8")
-    wanted = {key: REMOVED if value is None else value for key, value in changes.items()}
+    gone = None if target.format == "fsdp1" else REMOVED  # FSDP1 takes None for backward_prefetch, and no key goes
+    wanted = {key: gone if value is None else value for key, value in changes.items()}
     content, suffixes = edited(target.config, wanted), SUFFIXES[target.format]
     if suffixes == JSON:
         return json_text(content, source or "")

@@ -265,3 +265,8 @@ def test_an_empty_section_is_filled(job, tmp_path):
     tuned(path, "-o", out, knobs=("sharding_strategy",))
     assert edited({"a": None}, {"a.b": 1}) == {"a": {"b": 1}}
     assert "fsdp_config:\n  fsdp_sharding_strategy: " in out.read_text()
+
+
+def test_no_prefetch_of_fsdp1_is_written_as_null(job):
+    target = load_target(job("{name: mine, fsdp1: {param_dtype: bf16}}"))
+    assert text_of(target, {"backward_prefetch": None}) == "fsdp1:\n  param_dtype: bf16\n  backward_prefetch: null\n"
