@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from simulator.cli.common import Percent, PicturePath, only_one, print_json, print_tables, scenario_options, waiting
+from simulator.cli.common import (
+    Percent,
+    PicturePath,
+    only_one,
+    print_json,
+    print_tables,
+    scenario_options,
+    waiting,
+    written_to,
+)
 
 if TYPE_CHECKING:
     from simulator.answers.job import Job
@@ -73,7 +82,7 @@ def rent(scenario: str, headroom: float, machine: bool, networks: str | None, pl
         from simulator.readings.files import write_atomically
 
         write_atomically(plot, answer.plot().savefig)
-        print_tables(*([] if machine else [f"written to {plot}"]))
+        print_tables(*([] if machine else [written_to(plot)]))
 
 
 def _job(scenario: str, *, overrides: Sequence[str], topology: str | None, names: Sequence[str], textbook: bool) -> Job:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from simulator.cli.common import PicturePath, print_json, print_tables
+from simulator.cli.common import PicturePath, print_json, print_tables, written_to
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -47,7 +47,7 @@ def calibrate(
     if machine:
         print_json({"calibrations": [each.as_json() for each in found], "written": str(output) if output else None})
         return
-    written = [f"written to {path}" for path in (output, plot) if path]
+    written = [written_to(path) for path in (output, plot) if path]
     print_tables(_table(found), *written)
 
 

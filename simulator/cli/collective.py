@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from simulator.cli.common import PicturePath, print_json, print_tables, progress
+from simulator.cli.common import PicturePath, print_json, print_tables, progress, written_to
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -62,7 +62,7 @@ def collective(kind: str, machine: bool, output: Path | None, **asked: Any) -> N
     if machine:
         print_json({"rows": content})
         return
-    print_tables(*_tables(groups), *([f"written to {output}"] if output else []))
+    print_tables(*_tables(groups), *([written_to(output)] if output else []))
 
 
 def _size(key: str, text: str) -> float:

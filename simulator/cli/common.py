@@ -30,6 +30,7 @@ __all__ = [
     "progress",
     "scenario_options",
     "waiting",
+    "written_to",
 ]
 
 PICTURES, PAGES = (".png", ".svg", ".pdf"), (".html",)
@@ -88,6 +89,17 @@ def print_tables(*parts: RenderableType) -> None:
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     for part in parts:
         console.print(part)
+
+
+def written_to(place: object, what: str = "") -> str:
+    r"""Say where *what* was written, as a line of markup: brackets in names mean themselves.
+
+    >>> written_to("a[/b].json")
+    'written to a\\[/b].json'
+    """
+    from rich.markup import escape
+
+    return escape(f"{what}: written to {place}" if what else f"written to {place}")
 
 
 class PicturePath(click.Path):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from simulator.cli.common import print_json, print_tables
+from simulator.cli.common import print_json, print_tables, written_to
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -56,7 +56,7 @@ def _remarks(inventory: Inventory, output: Path | None) -> Iterator[str]:
     if inventory.obstacle:
         yield f"no cluster file: {inventory.obstacle}"
     if output:
-        yield f"written to {output}"
+        yield written_to(output)
 
 
 def _summary(inventory: Inventory) -> Table:

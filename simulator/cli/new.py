@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
 
-from simulator.cli.common import print_tables
+from simulator.cli.common import print_tables, written_to
 
 __all__ = ["new"]
 
@@ -27,4 +28,4 @@ def new(model: str, cluster: str, hosts: int | None, deepspeed: str | None, outp
         raise InputError("is there already", key="--output", value=str(output), remedy="name another file")
     text = starter(Start(model=model, cluster=cluster, hosts=hosts, deepspeed=deepspeed), output)
     write_atomically(output, lambda path: path.write_text(text, encoding="utf-8"))
-    print_tables(f"written to {output}; next: zerosim run {output}")
+    print_tables(written_to(f"{output}; next: zerosim run {shlex.quote(str(output))}"))

@@ -7,7 +7,16 @@ from typing import Any
 
 import click
 
-from simulator.cli.common import PicturePath, chosen, load, print_json, print_tables, progress, scenario_options
+from simulator.cli.common import (
+    PicturePath,
+    chosen,
+    load,
+    print_json,
+    print_tables,
+    progress,
+    scenario_options,
+    written_to,
+)
 from simulator.errors import InputError
 
 __all__ = ["require"]
@@ -49,7 +58,7 @@ def require(
     if machine:
         print_json(answer.as_json())
         return
-    print_tables(*answer.tables(), *([f"written to {output}"] if output else []))
+    print_tables(*answer.tables(), *([written_to(output)] if output else []))
 
 
 def _name_options(error: InputError) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from simulator import __version__
-from simulator.cli.common import PagePath, chosen, load, print_tables, scenario_options, waiting
+from simulator.cli.common import PagePath, chosen, load, print_tables, scenario_options, waiting, written_to
 
 __all__ = ["report"]
 
@@ -37,7 +37,7 @@ def report(
     command = _command(scenario, options, left_out, output)
     page = rendered(found, command=command, date=datetime.now(UTC).date().isoformat())
     write_atomically(output, lambda path: path.write_text(page, encoding="utf-8"))
-    print_tables(f"written to {output}")
+    print_tables(written_to(output))
 
 
 def _command(scenario: str, options: Sequence[tuple[str, str]], left_out: Sequence[str], output: Path) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from simulator import __version__
-from simulator.cli.common import print_json, print_tables, scenario_options
+from simulator.cli.common import print_json, print_tables, scenario_options, written_to
 from simulator.cli.pictures import check_picture, draw, picture_of_sweep
 from simulator.errors import BrokenLawError
 
@@ -80,11 +80,11 @@ def sweep(
             print_json({"scenario": study.raw, "version": __version__, **counts, "results": results})
         else:
             results = [_shown(result) for result in as_results(found, store)]
-            print_tables(*best_points(results, new), *([f"written to {export}"] if export else []))
+            print_tables(*best_points(results, new), *([written_to(export)] if export else []))
         _check_bugs(results)
         if plot is not None:
             draw(study, as_results(found, store), plot, picture)
-            print_tables(*([] if machine else [f"written to {plot}"]))
+            print_tables(*([] if machine else [written_to(plot)]))
 
 
 def _asked(

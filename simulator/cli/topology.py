@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from simulator.cli.common import picture_option, print_json, print_tables
+from simulator.cli.common import picture_option, print_json, print_tables, written_to
 
 if TYPE_CHECKING:
     from simulator.world.topology.cluster import Cluster, Placement
@@ -92,7 +92,7 @@ def draw(name: str, hosts: int | None, fabric: str | None, placement: Placement,
     if hosts is None and fabric is not None and torus_link(cluster) is None:
         cluster = asked_cluster(name, 2 * cluster.hosts_per_zone, fabric, placement)
     write_atomically(output, topology_figure(cluster).savefig)
-    print_tables(f"written to {output}")
+    print_tables(written_to(output))
 
 
 def asked_cluster(

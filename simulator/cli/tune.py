@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from simulator.cli.common import Percent, only_one, print_json, print_tables, scenario_options
+from simulator.cli.common import Percent, only_one, print_json, print_tables, scenario_options, written_to
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -81,4 +81,4 @@ def _difference(answer: Settings, output: Path) -> Iterator[RenderableType]:
     before, after = answer.text_before.splitlines(), answer.text.splitlines()
     for line in difflib.unified_diff(before, after, old, str(output), lineterm=""):
         yield Text(line, style={"+": "green", "-": "red"}.get(line[:1], ""))
-    yield f"written to {output}"
+    yield written_to(output)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from simulator.cli.common import PicturePath, print_json, print_tables
+from simulator.cli.common import PicturePath, print_json, print_tables, written_to
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -44,7 +44,7 @@ def validate(files: tuple[Path, ...], assume: bool, machine: bool, output: Path 
         print_json(content)
         return
     tables = [_errors(content["sources"]), _worst(comparison)] if comparison.verdicts else []
-    print_tables(*tables, *_unmapped(comparison), *([f"written to {output}"] if output else []))
+    print_tables(*tables, *_unmapped(comparison), *([written_to(output)] if output else []))
 
 
 def _errors(sources: Iterable[dict[str, Any]]) -> Table:

@@ -17,6 +17,7 @@ from simulator.cli.common import (
     print_tables,
     progress,
     scenario_options,
+    written_to,
 )
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def run(
         return
     print_tables(*(answer.tables() if detail else answer.comparison()))
     if out is not None:
-        print_tables(f"written to {out}/")
+        print_tables(written_to(f"{out}/"))
 
 
 def _write_all(out: Path, answer: Run) -> None:
@@ -186,7 +187,7 @@ def trace(
     asked = load(scenario, overrides, topology)
     outcome = run_variant(asked, chosen(asked, names)[0])
     write_json(output, chrome_trace(outcome.timeline, outcome.readings(), outcome.variant.name, outcome.path()))
-    print_tables(f"{outcome.variant.name}: written to {output}")
+    print_tables(written_to(output, outcome.variant.name))
 
 
 @click.command()
@@ -216,4 +217,4 @@ def plot(
         shown = variants[:1] if kind in ("timeline", "memory") else variants
         figure = ask(asked, variants=[variant.name for variant in shown]).plot(kind)
     write_atomically(output, figure.savefig)
-    print_tables(f"written to {output}")
+    print_tables(written_to(output))

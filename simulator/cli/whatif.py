@@ -6,7 +6,16 @@ from pathlib import Path
 
 import click
 
-from simulator.cli.common import PicturePath, chosen, load, print_json, print_tables, progress, scenario_options
+from simulator.cli.common import (
+    PicturePath,
+    chosen,
+    load,
+    print_json,
+    print_tables,
+    progress,
+    scenario_options,
+    written_to,
+)
 
 __all__ = ["whatif"]
 
@@ -34,4 +43,4 @@ def whatif(
     if machine:
         print_json(answer.as_json())
         return
-    print_tables(*answer.tables(), *([f"written to {output}"] if output else []))
+    print_tables(*answer.tables(), *([written_to(output)] if output else []))

@@ -30,6 +30,11 @@ def trained(folder, **config):
     return found.training.micro_batch, found.training.gradient_accumulation, found.training.precision
 
 
+def test_a_name_of_a_file_is_no_markup(here):
+    done = new(here, "--hosts", "2", output="my [red].yaml")
+    assert (done.returncode, done.stdout) == (0, "written to my [red].yaml; next: zerosim run 'my [red].yaml'\n")
+
+
 def test_what_is_written_runs(here):
     done = new(here, "--hosts", "2")
     assert (done.returncode, done.stdout) == (0, "written to mine.yaml; next: zerosim run mine.yaml\n")
