@@ -33,12 +33,15 @@ def check_output(target: Target, path: Path) -> None:
     Raises
     ------
     InputError
-        The name says that it is something else, or there is no such folder.
+        The name says that it is something else or the scenario itself, or there is no such folder.
     """
     known = SUFFIXES[target.format]
     if path.suffix not in known:
         problem = f"a configuration of {target.format} is another kind of file"
         raise InputError(problem, key="--output", value=str(path), remedy=f"end its name in {' or '.join(known)}")
+    if path.resolve() == target.scenario.file.resolve():
+        problem, remedy = "is the scenario, which would be lost", "name another file"
+        raise InputError(problem, key="--output", value=str(path), remedy=remedy)
     if not path.parent.is_dir():
         raise InputError("no such folder", key="--output", value=str(path), remedy="make it, or name another")
 

@@ -169,6 +169,14 @@ def test_a_file_of_another_kind_is_refused_before_any_work(job, tmp_path):
     assert (done.returncode, "no such folder" in done.stderr, len(done.stderr.splitlines())) == (2, True, 1)
 
 
+def test_the_scenario_itself_is_not_overwritten(job):
+    path = job("{name: mine, fsdp2: {}}")
+    before = path.read_text()
+    done = zerosim("tune", path, "-o", path.parent / "." / path.name)
+    assert (done.returncode, "is the scenario, which would be lost" in done.stderr) == (2, True)
+    assert path.read_text() == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
