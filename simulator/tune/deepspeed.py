@@ -168,6 +168,8 @@ def _size(key: str, now: int, values: Iterable[int], applies: Callable[[Values],
 def named_as_written(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Give keys of ``zero_optimization`` the former or short names that *config* has them under.
 
+    A former switch, such as ``cpu_offload``, cannot hold a section, which takes its place.
+
     >>> named_as_written({"zero_optimization": {"prefetch_bucket_size": 1}},
     ...                  {"zero_optimization.stage3_prefetch_bucket_size": 2})
     {'zero_optimization.prefetch_bucket_size': 2}
@@ -175,4 +177,8 @@ def named_as_written(config: Mapping[str, Any], changes: Mapping[str, Any]) -> d
     zero = config.get("zero_optimization")
     written = {f"zero_optimization.{new}": f"zero_optimization.{old}" for old, new in {**PREFIXED, **DEPRECATED}.items()
                if isinstance(zero, Mapping) and old in zero}  # fmt: skip
-    return {written.get(key, key): value for key, value in changes.items()}
+    named: dict[str, Any] = {}
+    for key, value in changes.items():
+        replaced = isinstance(value, Mapping) and key in written
+        named |= {written[key]: REMOVED, key: value} if replaced else {written.get(key, key): value}
+    return named

@@ -247,6 +247,15 @@ def test_a_former_name_goes_with_what_it_says():
     assert edited({"zero_optimization": {"cpu_offload": True}}, changes) == {"zero_optimization": {}}
 
 
+def test_a_section_takes_the_place_of_a_former_switch(job):
+    config = json.dumps({"zero_optimization": {"stage": 2, "cpu_offload": False}, "bf16": {"enabled": True}})
+    target = load_target(job("{name: mine, deepspeed: ds.json}", ds_json=config))
+    (knob,) = (knob for knob in space_of(target, offload=True).knobs if knob.name == "offload")
+    device = {"device": "cpu", "pin_memory": True}
+    after = edited(target.config, target.keys(knob.options[1].config))
+    assert after["zero_optimization"] == {"stage": 2, "offload_optimizer": device}
+
+
 def test_options_of_a_scenario_are_written_as_a_variant_has_them(job):
     target = load_target(job("{name: mine, fsdp2: {param_dtype: bf16}}"))
     assert text_of(target, {"replicate": 2}) == "fsdp2:\n  param_dtype: bf16\n  replicate: 2\n"
