@@ -172,7 +172,7 @@ def space_of(target: Target, *, kept: Sequence[str] = (), lossy: bool = True, of
         first = deepspeed_knobs(target.scenario, target.variant, offload=offload, lossy=lossy)
     else:
         first = fsdp_knobs(target.format, target.config, target.scenario, target.variant)
-    knobs = [*first, *training_knobs(target.scenario.training, *_common_keys(target))]
+    knobs = [*first, *training_knobs(target.scenario, *_common_keys(target))]
     known = [knob.name for knob in knobs]
     for name in kept:
         if name not in known:

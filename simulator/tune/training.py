@@ -7,7 +7,7 @@ from math import log
 from typing import Any, Final
 
 from simulator.tune.space import Knob, Option
-from simulator.world.training import Training
+from simulator.world.scenario import Scenario
 
 __all__ = ["Keys", "training_knobs"]
 
@@ -18,16 +18,19 @@ Keys = Callable[[Any], Mapping[str, Any]]
 """Keys of a configuration that say the same as a value."""
 
 
-def training_knobs(training: Training, checkpointing: Keys, batch: Keys) -> Iterator[Knob]:
+def training_knobs(scenario: Scenario, checkpointing: Keys, batch: Keys) -> Iterator[Knob]:
     """Yield the knobs that every configuration has; a step always trains on the same number of sequences.
 
     Parameters
     ----------
+    scenario
+        If it gives times of a micro-batch, nothing is known of another one.
     checkpointing
         What the configuration says of ``none`` and ``full``.
     batch
         What it says of a micro-batch and an accumulation.
     """
+    training = scenario.training
     now = training.activation_checkpointing
     modes = [Option(value=now if training.checkpointed_share == 1 else f"{training.checkpointed_share:g} {now}")]
     for mode in ("none", "full"):
@@ -36,10 +39,18 @@ def training_knobs(training: Training, checkpointing: Keys, batch: Keys) -> Iter
             modes.append(Option(value=mode, config=checkpointing(mode), training=keys))
     yield Knob(name="activation_checkpointing", options=tuple(modes), coarse=True)
     cuts = [Option(value=(training.micro_batch, training.gradient_accumulation))]
-    for micro, steps in _cuts(training.micro_batch, training.gradient_accumulation):
+    others = [] if _timed(scenario) else _cuts(training.micro_batch, training.gradient_accumulation)
+    for micro, steps in others:
         keys = {"micro_batch": micro, "gradient_accumulation": steps}
         cuts.append(Option(value=(micro, steps), config=batch((micro, steps)), training=keys))
     yield Knob(name="micro_batch x accumulation", options=tuple(cuts), coarse=True)
+
+
+def _timed(scenario: Scenario) -> bool:
+    """Whether there are times of a micro-batch that say nothing of its tokens."""
+    layers = scenario.model.layers
+    given = any(time is not None for layer in layers for time in (layer.forward_time, layer.backward_time))
+    return given or any(item.row.tokens is None for item in scenario.measured)
 
 
 def _cuts(micro_batch: int, accumulation: int) -> list[tuple[int, int]]:

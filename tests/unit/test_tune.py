@@ -256,6 +256,15 @@ def test_a_section_takes_the_place_of_a_former_switch(job):
     assert after["zero_optimization"] == {"stage": 2, "offload_optimizer": device}
 
 
+@pytest.mark.parametrize(("tokens", "free"), [("", False), ("2048", True)])
+def test_a_time_without_tokens_says_nothing_of_another_micro_batch(job, tokens, free):
+    table = f"layer,forward_ms,backward_ms,tokens\nmodel.layers.*,3,6,{tokens}\n"
+    path = job("{name: mine, fsdp2: {}}", times_csv=table)
+    path.write_text(path.read_text() + "compute: {measured: times.csv, scale_measured: true}\n")
+    (knob,) = (knob for knob in space_of(load_target(path)).knobs if knob.name == "micro_batch x accumulation")
+    assert (len(knob.options) > 1) is free
+
+
 def test_options_of_a_scenario_are_written_as_a_variant_has_them(job):
     target = load_target(job("{name: mine, fsdp2: {param_dtype: bf16}}"))
     assert text_of(target, {"replicate": 2}) == "fsdp2:\n  param_dtype: bf16\n  replicate: 2\n"
