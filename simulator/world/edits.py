@@ -1,7 +1,7 @@
 """Files of configurations with some keys changed, and everything else as its author wrote it.
 
 JSON is written anew with the indentation that it had.  YAML and TOML go through libraries that keep comments, order
-and quotes.
+and quotes; what the one for YAML writes in another way, though it is the same, stays as it was.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from difflib import SequenceMatcher
 from typing import Any, Final
 
 import ruamel.yaml
@@ -69,11 +70,47 @@ def _yaml(source: str, changes: Mapping[str, Any]) -> str:
     yaml = ruamel.yaml.YAML()
     yaml.preserve_quotes = True
     yaml.width = 10_000  # what was one line stays one
-    content = yaml.load(source)
-    _edit(content, changes, dict)
+    if nested := re.search(r"^\w[^\n]*:[ ]*(?:#[^\n]*)?\n([ ]+)\w", source, re.MULTILINE):
+        yaml.indent(mapping=len(nested[1]))
+    before, after = _dumped(yaml, yaml.load(source)), yaml.load(source)
+    _edit(after, changes, dict)
+    wanted = _dumped(yaml, after)
+    found, meant = _merged(source, before, wanted), _meant(wanted)
+    return found if found is not None and meant is not None and _meant(found) == meant else wanted
+
+
+def _dumped(yaml: ruamel.yaml.YAML, content: Any) -> str:
     text = io.StringIO()
     yaml.dump(content, text)
     return text.getvalue()
+
+
+def _meant(text: str) -> Any:
+    """What *text* says; None if it says nothing, or has tags of its own."""
+    try:
+        return ruamel.yaml.YAML(typ="safe", pure=True).load(text)
+    except ruamel.yaml.error.YAMLError:
+        return None
+
+
+def _merged(source: str, before: str, after: str) -> str | None:
+    r"""Make the changes from *before* to *after* in *source*, which says what *before* says; None: it is too different.
+
+    >>> _merged("a:   1\nb: null\nc: 2\n", "a: 1\nb:\nc: 2\n", "a: 1\nb:\nc: 3\n")
+    'a:   1\nb: null\nc: 3\n'
+    """
+    lines, old, new = (text.splitlines(keepends=True) for text in (source.rstrip("\n") + "\n", before, after))
+    same = re.compile(r"(?<=:)\s+(null|~)\s*$|\s")
+    written, kept = ([same.sub("", line) for line in text] for text in (old, lines))
+    places: dict[int, int] = {}
+    for there, here, count in SequenceMatcher(None, written, kept, autojunk=False).get_matching_blocks():
+        places |= {there + step: here + step for step in range(count + 1)}
+    for tag, first, last, start, end in reversed(SequenceMatcher(None, old, new, autojunk=False).get_opcodes()):
+        if tag != "equal":
+            if first not in places or last not in places:
+                return None
+            lines[places[first] : places[last]] = new[start:end]
+    return "".join(lines)
 
 
 def _toml(source: str, changes: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from simulator.tune import load_target
 from simulator.tune.answer import space_of
 from simulator.tune.deepspeed import named_as_written
 from simulator.tune.file import text_of
-from simulator.world.edits import REMOVED, edited
+from simulator.world.edits import REMOVED, edited, edited_text
 from simulator.world.policy.deepspeed_hjson import read_hjson
 from simulator.world.scenario import load_scenario, resolve_scenario
 from tests.command import zerosim
@@ -296,3 +296,14 @@ def test_an_empty_section_is_filled(job, tmp_path):
 def test_no_prefetch_of_fsdp1_is_written_as_null(job):
     target = load_target(job("{name: mine, fsdp1: {param_dtype: bf16}}"))
     assert text_of(target, {"backward_prefetch": None}) == "fsdp1:\n  param_dtype: bf16\n  backward_prefetch: null\n"
+
+
+def test_yaml_stays_as_it_was_written_where_nothing_changes():
+    text = "a:\n    b: 1  # why\n    c: null\nd: ~\ne:\n    - f\n    -\n      g: [1,2]\nh: '1'"
+    assert edited_text(text, {}, ".yaml") == f"{text}\n"
+    assert edited_text(text, {"a.i": 2, "h": 3}, ".yaml") == text.replace("d:", "    i: 2\nd:").replace("'1'", "3\n")
+
+
+def test_yaml_that_is_too_different_means_the_same():
+    text = "{a: {b: !own 1, c: null},\n d: 2}"
+    assert edited_text(text, {"a.b": 2}, ".yaml") == "{a: {b: 2, c: null}, d: 2}\n"
