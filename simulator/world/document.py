@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from copy import deepcopy
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 import yaml
@@ -249,6 +249,9 @@ def _numbers(content: object, key: str = "") -> Iterator[tuple[str, float]]:
         yield key, content
 
 
+MERGE: Final = "tag:yaml.org,2002:merge"
+"""The key ``<<``, which takes over another mapping."""
+
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -258,6 +261,8 @@ class _Loader(_Base):  # type: ignore[misc]
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[object] = set()
         for key_node, _ in node.value:
+            if key_node.tag == MERGE:  # what stands beside it comes first
+                continue
             key = self.construct_object(key_node, deep=deep)
             if key in seen:
                 raise yaml.constructor.ConstructorError(

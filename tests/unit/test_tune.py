@@ -307,3 +307,13 @@ def test_yaml_stays_as_it_was_written_where_nothing_changes():
 def test_yaml_that_is_too_different_means_the_same():
     text = "{a: {b: !own 1, c: null},\n d: 2}"
     assert edited_text(text, {"a.b": 2}, ".yaml") == "{a: {b: 2, c: null}, d: 2}\n"
+
+
+def test_sections_that_take_over_another_are_read_and_written(job, tmp_path):
+    text = "ours: &ours\n  reshard_after_forward: true\n  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+    text += "base_model: llama\nbf16: true\nfsdp_version: 2\n"
+    text += "fsdp_config:\n  <<: *ours\n  reshard_after_forward: false\n"
+    target = load_target(job("{name: mine, accelerate: axolotl.yaml}", axolotl_yaml=text))
+    assert target.variant.policy.reshard_after_forward is False
+    written = text_of(target, target.keys({"fsdp_config.fsdp_reshard_after_forward": True}))
+    assert written == text.replace("reshard_after_forward: false", "reshard_after_forward: true")
