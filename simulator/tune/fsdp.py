@@ -71,7 +71,7 @@ def _fsdp1(format: str, config: Mapping[str, Any], scenario: Scenario, policy: F
     if format == "fsdp1":
         yield _unsynchronised("no_sync", scenario, now=policy.no_sync, wanted=True)
         written = config.get("units")
-        yield _wrapping(scenario, written and tuple(written), lambda kinds: {"units": kinds})
+        yield _wrapping(scenario, None if written is None else tuple(written), lambda kinds: {"units": kinds})
     if format == "accelerate":
         yield _wrapping(scenario, policy.units, _accelerate_units)
 
@@ -86,7 +86,7 @@ def _unsynchronised(key: str, scenario: Scenario, *, now: bool, wanted: bool) ->
 
 
 def _wrapping(scenario: Scenario, now: tuple[str, ...] | None, keys: Callable[[list[str]], Mapping[str, Any]]) -> Knob:
-    """Blocks as units, or their large parts as units too; *now*: as it is written, None for blocks."""
+    """Blocks as units, or their large parts as units too; *now*: as it is written, None for blocks, () for no units."""
     root = scenario.model.root
     blocks = block_kinds(root)
     inside = {
@@ -96,9 +96,10 @@ def _wrapping(scenario: Scenario, now: tuple[str, ...] | None, keys: Callable[[l
         for child in block.children
     }
     large = [kind for kind, elements in inside.items() if elements > max(inside.values()) / LARGE]
-    others = [kinds for kinds in (blocks, (*blocks, *large)) if kinds != (now or blocks)]
+    present = blocks if now is None else now
+    others = [kinds for kinds in (blocks, (*blocks, *large)) if kinds != present]
     options = [Option(value=", ".join(kinds), config=keys(list(kinds))) for kinds in others]
-    return Knob(name="units", options=(Option(value=", ".join(now or blocks)), *options))
+    return Knob(name="units", options=(Option(value=", ".join(present) or "the model"), *options))
 
 
 def _accelerate_units(kinds: list[str]) -> Mapping[str, Any]:

@@ -317,3 +317,11 @@ def test_sections_that_take_over_another_are_read_and_written(job, tmp_path):
     assert target.variant.policy.reshard_after_forward is False
     written = text_of(target, target.keys({"fsdp_config.fsdp_reshard_after_forward": True}))
     assert written == text.replace("reshard_after_forward: false", "reshard_after_forward: true")
+
+
+@pytest.mark.parametrize("variant", ["fsdp1: {units: []}", "accelerate: one.yaml", "accelerate: two.yaml"])
+def test_a_model_that_is_one_unit_may_get_its_blocks_as_units(job, variant):
+    text = "distributed_type: FSDP\nmixed_precision: bf16\nfsdp_config: {{fsdp_version: {}}}\n"
+    path = job(f"{{name: mine, {variant}}}", one_yaml=text.format(1), two_yaml=text.format(2))
+    (knob,) = (knob for knob in space_of(load_target(path)).knobs if knob.name == "units")
+    assert [option.value for option in knob.options[:2]] == ["the model", "LlamaDecoderLayer"]
