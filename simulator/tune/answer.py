@@ -19,7 +19,7 @@ from simulator.tune.fsdp import fsdp_knobs
 from simulator.tune.lab import Lab, excess
 from simulator.tune.search import WORTH, searched
 from simulator.tune.space import Knob, Setting, Space
-from simulator.tune.target import Target
+from simulator.tune.target import BATCHES, Target
 from simulator.tune.training import Keys, training_knobs
 from simulator.units import readable
 from simulator.world.edits import REMOVED
@@ -54,7 +54,7 @@ class Line:
     keys: Mapping[str, Any]
     """Of the configuration that change, dotted, and their new values; None: the key goes, or is null in ``fsdp1``."""
     where: str | None
-    """Where to change it if the configuration says nothing of it."""
+    """Where to change it if the configuration says nothing of it, or not all."""
     gain: float | None
     """Part of the step that taking it back costs; None if the step then cannot run or does not fit."""
     why: str
@@ -296,10 +296,14 @@ class _Tuning:
             before=knob.options[0].value,
             after=option.value,
             keys=_plain(keys),
-            where=None if keys else OUTSIDE.get(knob.name),
+            where=OUTSIDE.get(knob.name) if not keys or self._shared(keys) else None,
             gain=without["step_time"] / after["step_time"] - 1 if possible and not isinstance(without, str) else None,
             why=_why(without, after, self._headroom),
         )
+
+    def _shared(self, keys: Mapping[str, Any]) -> bool:
+        """Whether a trainer, which fills in what is "auto", has to say the same as *keys*."""
+        return not set(BATCH).isdisjoint(keys) and "auto" in map(self._target.config.get, BATCHES)
 
     def _rivals(self, lab: Lab, ranked: Sequence[Setting], best: Setting) -> Iterator[Rival]:
         """The best setting of each other combination of coarse knobs, of those that can run."""

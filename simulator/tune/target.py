@@ -19,7 +19,7 @@ from simulator.world.policy.deepspeed import deepspeed_content
 from simulator.world.policy.torchtitan import read_toml
 from simulator.world.scenario import Scenario, Variant, read_scenario, resolve_scenario
 
-__all__ = ["FORMATS", "Target", "load_target", "target_of"]
+__all__ = ["BATCHES", "FORMATS", "Target", "load_target", "target_of"]
 
 FORMATS: Final = ("deepspeed", "fsdp2", "fsdp1", "accelerate", "torchtitan", "llmfoundry")
 """Of configurations that can be tuned, named as in a variant."""

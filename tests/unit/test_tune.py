@@ -325,3 +325,12 @@ def test_a_model_that_is_one_unit_may_get_its_blocks_as_units(job, variant):
     path = job(f"{{name: mine, {variant}}}", one_yaml=text.format(1), two_yaml=text.format(2))
     (knob,) = (knob for knob in space_of(load_target(path)).knobs if knob.name == "units")
     assert [option.value for option in knob.options[:2]] == ["the model", "LlamaDecoderLayer"]
+
+
+def test_what_a_trainer_fills_in_is_to_be_said_to_it_too(job):
+    batch = {"train_batch_size": "auto", "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": "auto"}
+    config = json.dumps(batch | {"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}})
+    path = job("{name: mine, deepspeed: ds.json}", ds_json=config)
+    (line,) = json.loads(tuned(path, "--json", knobs=("micro_batch x accumulation",)).stdout)["lines"]
+    assert line["keys"] == {"train_micro_batch_size_per_gpu": 4}
+    assert "gradient accumulation" in line["where"]
