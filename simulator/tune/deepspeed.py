@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import combinations
+from operator import attrgetter
 from typing import Any, Final
 
 from simulator.tune.space import Knob, Option
@@ -30,8 +31,11 @@ ZEROPP: Final = {
 LOSSY: Final = ("qwZ", "qgZ")
 """What rounds weights and gradients in transit."""
 
-DIAGNOSTICS: Final = {"comms_logger": "comms_logger.enabled", "wall_clock_breakdown": "wall_clock_breakdown"}
-"""Fields of the policy and their keys, which synchronise the device while they are on."""
+DIAGNOSTICS: Final = {
+    "comms_logger": ("comms_logger.enabled",),
+    "wall_clock_breakdown": ("wall_clock_breakdown", "flops_profiler.enabled"),
+}
+"""Fields of the policy and their keys, each of which synchronises the device while it is on."""
 
 Values = Mapping[str, Any]
 
@@ -58,9 +62,9 @@ def deepspeed_knobs(scenario: Scenario, variant: Variant, *, offload: bool, loss
     if policy.synchronises_timers:
         off = Option(value=False, config={"timers.throughput.synchronized": False})
         yield Knob(name="timers.throughput.synchronized", options=(Option(value=True), off))
-    for field, key in DIAGNOSTICS.items():
+    for field, keys in DIAGNOSTICS.items():
         if getattr(policy, field):
-            off = Option(value=False, config={key: False})
+            off = Option(value=False, config={key: False for key in keys if attrgetter(key)(config)})
             yield Knob(name=field, options=(Option(value=True), off))
 
 

@@ -334,3 +334,11 @@ def test_what_a_trainer_fills_in_is_to_be_said_to_it_too(job):
     (line,) = json.loads(tuned(path, "--json", knobs=("micro_batch x accumulation",)).stdout)["lines"]
     assert line["keys"] == {"train_micro_batch_size_per_gpu": 4}
     assert "gradient accumulation" in line["where"]
+
+
+@pytest.mark.parametrize("key", ["flops_profiler.enabled", "wall_clock_breakdown", "comms_logger.enabled"])
+def test_whatever_synchronises_is_switched_off(job, key):
+    config = edited({"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}}, {key: True})
+    target = load_target(job("{name: mine, deepspeed: ds.json}", ds_json=json.dumps(config)))
+    (knob,) = (knob for knob in space_of(target).knobs if knob.name in ("comms_logger", "wall_clock_breakdown"))
+    assert knob.options[1].config == {key: False}
