@@ -163,12 +163,15 @@ def _torchtitan(config: Mapping[str, Any], scenario: Scenario, policy: Fsdp2Poli
 def _accelerate2(config: Mapping[str, Any], scenario: Scenario, policy: Fsdp2Policy) -> Iterator[Knob]:
     axolotl = "base_model" in config
     prefix = "dp" if axolotl else "parallelism_config.parallelism_config_dp"
+    # a file for another number of ranks, which accelerate compares with the sizes
+    launched = {"num_machines": scenario.mesh.hosts, "num_processes": scenario.mesh.ranks}
+    corrected = {key: size for key, size in launched.items() if key in config and not axolotl and config[key] != size}
 
     def sizes(count: int) -> Mapping[str, Any]:
         if count == 1:
             removed = (f"{prefix}_replicate_size", f"{prefix}_shard_size") if axolotl else ("parallelism_config",)
             return dict.fromkeys(removed, REMOVED)
-        return {f"{prefix}_replicate_size": count, f"{prefix}_shard_size": scenario.mesh.ranks // count}
+        return {f"{prefix}_replicate_size": count, f"{prefix}_shard_size": scenario.mesh.ranks // count} | corrected
 
     yield _replicas(scenario, policy.replicate, sizes)
     key, now = "fsdp_reshard_after_forward", policy.reshard_after_forward is not False

@@ -342,3 +342,12 @@ def test_whatever_synchronises_is_switched_off(job, key):
     target = load_target(job("{name: mine, deepspeed: ds.json}", ds_json=json.dumps(config)))
     (knob,) = (knob for knob in space_of(target).knobs if knob.name in ("comms_logger", "wall_clock_breakdown"))
     assert knob.options[1].config == {key: False}
+
+
+def test_a_file_for_another_number_of_ranks_gets_those_of_the_scenario_beside_replicas(job, tmp_path):
+    text = ACCELERATE.replace("num_processes: 16", "num_machines: 1\nnum_processes: 8")
+    path, out = job("{name: mine, accelerate: a.yaml}", a_yaml=text), tmp_path / "out.yaml"
+    content = json.loads(tuned(path, "-o", out, "--json", knobs=("replicate",)).stdout)
+    assert {"num_machines": 2, "num_processes": 16}.items() <= content["changes"].items()
+    again = load_scenario(job("{name: mine, accelerate: out.yaml}"))
+    assert run_variant(again, again.variants[0]).result.step_time == content["after"]["step_time"]
