@@ -191,8 +191,11 @@ def _common_keys(target: Target) -> tuple[Keys, Keys]:
         named = [key for key in BATCH if config.get(key) != "auto"]
         return lambda mode: {}, lambda cut: {key: dict(zip(BATCH, cut, strict=True))[key] for key in named}
     if target.format == "accelerate" and "base_model" in config:
+        # FSDP's own recomputation, which axolotl refuses beside the other
+        names = {"activation_checkpointing", "fsdp_activation_checkpointing"} & set(config.get("fsdp_config") or {})
+        own = {f"fsdp_config.{name}": False for name in names}
         return (
-            lambda mode: {"gradient_checkpointing": mode == "full"},
+            lambda mode: {"gradient_checkpointing": mode == "full", **own},
             lambda cut: {"micro_batch_size": cut[0], "gradient_accumulation_steps": cut[1]},
         )
     if target.format == "accelerate":

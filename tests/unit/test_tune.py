@@ -351,3 +351,11 @@ def test_a_file_for_another_number_of_ranks_gets_those_of_the_scenario_beside_re
     assert {"num_machines": 2, "num_processes": 16}.items() <= content["changes"].items()
     again = load_scenario(job("{name: mine, accelerate: out.yaml}"))
     assert run_variant(again, again.variants[0]).result.step_time == content["after"]["step_time"]
+
+
+def test_axolotl_recomputes_in_one_way(job):
+    text = "base_model: llama\nfsdp_version: 2\nfsdp_config: {activation_checkpointing: true}\n"
+    target = load_target(job("{name: mine, accelerate: axolotl.yaml}", axolotl_yaml=text))
+    (knob,) = (knob for knob in space_of(target).knobs if knob.name == "activation_checkpointing")
+    off = {"fsdp_config.activation_checkpointing": False}
+    assert target.keys(knob.options[1].config) == {"gradient_checkpointing": True, **off}
