@@ -18,7 +18,7 @@ from simulator.world.policy.deepspeed_keys import DEPRECATED, PREFIXED, DeepSpee
 from simulator.world.policy.zero import DeepSpeedPolicy
 from simulator.world.scenario import Scenario, Variant
 
-__all__ = ["BATCH", "deepspeed_knobs", "named_as_written"]
+__all__ = ["BATCH", "ZEROPP", "deepspeed_knobs", "named_as_written"]
 
 BATCH: Final = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 """Keys of micro-batch and accumulation; ``train_batch_size``, their product with the ranks, stays what it is."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from simulator.errors import InputError
 from simulator.sweep.axes import Point
 from simulator.sweep.study import Study, code_version
-from simulator.tune.deepspeed import named_as_written
+from simulator.tune.deepspeed import ZEROPP, named_as_written
 from simulator.tune.fsdp import accelerate_names
 from simulator.world.document import find, read_mapping
 from simulator.world.policy.ddp import DdpPolicy
@@ -114,7 +114,8 @@ def _written(item: Mapping[str, Any], scenario: Scenario) -> tuple[str, Any]:
     if kind is None:
         precision = scenario.training.precision
         enabled = {} if precision == "fp32" else {precision: {"enabled": True}}
-        return "deepspeed", {"zero_optimization": {"stage": item["zero_stage"]}, **enabled}
+        own = {key: item[key] for key in ZEROPP.values() if item.get(key) is not None}
+        return "deepspeed", {"zero_optimization": {"stage": item["zero_stage"], **own}, **enabled}
     given = item[kind]
     if kind != "accelerate":
         return kind, given

@@ -206,6 +206,12 @@ def test_a_bare_stage_starts_from_deepspeeds_defaults(job):
     assert target.variant.schedule == "deepspeed"
 
 
+def test_a_bare_stage_keeps_its_parts_of_zeropp(job):
+    target = load_target(job("{name: mine, zero_stage: 3, zero_hpz_partition_size: 8, zero_quantized_weights: true}"))
+    zero = {"stage": 3, "zero_hpz_partition_size": 8, "zero_quantized_weights": True}
+    assert target.config["zero_optimization"] == zero
+
+
 def test_what_accelerate_passes_on_is_deepspeeds(job, tmp_path):
     accelerate = (
         "distributed_type: DEEPSPEED\nmixed_precision: bf16\ndeepspeed_config: {deepspeed_config_file: ds.json}\n"
