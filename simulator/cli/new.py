@@ -26,6 +26,8 @@ def new(model: str, cluster: str, hosts: int | None, deepspeed: str | None, outp
 
     if output.exists():
         raise InputError("is there already", key="--output", value=str(output), remedy="name another file")
+    if not output.parent.is_dir():
+        raise InputError("no such folder", key="--output", value=str(output), remedy="make it, or name another")
     text = starter(Start(model=model, cluster=cluster, hosts=hosts, deepspeed=deepspeed), output)
     write_atomically(output, lambda path: path.write_text(text, encoding="utf-8"))
     print_tables(written_to(f"{output}; next: zerosim run {shlex.quote(str(output))}"))

@@ -33,7 +33,7 @@ FOREIGN: Final = (".xml", ".txt")
 TEMPLATE: Final = """\
 # {title}.
 # What is in no config is a guess below: sequence length, batch, checkpointing. Change it to what you train with.
-name: {title}
+name: {name}
 model:
   config: {model}
   sequence_length: {length}  # tokens
@@ -80,8 +80,10 @@ def starter(start: Start, file: Path) -> str:
     if start.deepspeed is not None:
         micro_batch, micro_steps, precision = _trained(start.deepspeed, cluster, precision)
         own = [{"name": "mine", "deepspeed": _reference(start.deepspeed, Path(start.deepspeed), file)}]
+    title = " ".join(f"{model.stem} on {cluster.hosts} x {cluster.name}".split())
     text = TEMPLATE.format(
-        title=f"{model.stem} on {cluster.hosts} x {cluster.name}",
+        title=title,
+        name=_scalar(title),
         model=_scalar(_reference(start.model, model, file)),
         length=_length(model),
         micro_batch=micro_batch,
@@ -131,7 +133,10 @@ def _trained(deepspeed: str, cluster: Cluster, precision: str) -> tuple[int, int
 
 def _reference(written: str, path: Path, file: Path) -> str:
     """How *file* calls what the command line calls *written*."""
-    return relpath(path, file.parent) if Path(written).is_file() else written
+    if not Path(written).is_file():
+        return written
+    # from the folder that ".." leads out of; the file itself may be a link, as in the cache of Hugging Face
+    return relpath(path.parent.resolve() / path.name, file.parent.resolve())
 
 
 def _length(model: Path) -> int:
@@ -154,4 +159,5 @@ def _stages(precision: str, cluster: Cluster) -> list[dict[str, Any]]:
 
 def _scalar(text: str) -> str:
     """*text* as YAML, in quotes where it needs them."""
-    return text if re.fullmatch(r"[A-Za-z./][\w./+-]*", text) else json.dumps(text)
+    plain = re.fullmatch(r"[A-Za-z./][\w./+ -]*", text) and parse_mapping(f"text: {text}", Path())["text"] == text
+    return text if plain else json.dumps(text)

@@ -35,6 +35,23 @@ def test_a_name_of_a_file_is_no_markup(here):
     assert (done.returncode, done.stdout) == (0, "written to my [red].yaml; next: zerosim run 'my [red].yaml'\n")
 
 
+@pytest.mark.parametrize("name", ["true", "a: b", "c #d", "it's"])
+def test_any_name_of_a_file_is_understood(here, name):
+    (here / f"{name}.json").write_text(json.dumps(GPT2))
+    (here / f"{name}.yaml").write_text((ROOT / "topologies" / "dgx-a100-80gb.yaml").read_text())
+    done = new(here, model=f"{name}.json", cluster=f"{name}.yaml")
+    assert done.returncode == 0, done.stderr
+    assert load_scenario(here / "mine.yaml").name == f"{name} on 1 x dgx-a100-80gb"
+
+
+def test_a_linked_folder_is_left_where_it_leads(here, tmp_path_factory):
+    (here / "linked").symlink_to(tmp_path_factory.mktemp("elsewhere"))
+    done = new(here, output="linked/mine.yaml")
+    assert done.returncode == 0, done.stderr
+    done = new(here, output="nowhere/mine.yaml")
+    assert (done.returncode, "no such folder" in done.stderr) == (2, True)
+
+
 def test_what_is_written_runs(here):
     done = new(here, "--hosts", "2")
     assert (done.returncode, done.stdout) == (0, "written to mine.yaml; next: zerosim run mine.yaml\n")
