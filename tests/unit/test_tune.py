@@ -365,3 +365,13 @@ def test_axolotl_recomputes_in_one_way(job):
     (knob,) = (knob for knob in space_of(target).knobs if knob.name == "activation_checkpointing")
     off = {"fsdp_config.activation_checkpointing": False}
     assert target.keys(knob.options[1].config) == {"gradient_checkpointing": True, **off}
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("llmfoundry: a.yaml", "run_name: 2026-01-01\nfsdp_config: {}\n"),
+    ("torchtitan: a.toml", "[job]\nday = 2026-01-01\nlist = [2026-01-01T10:00:00Z, 10:00:00]\n"),
+])  # fmt: skip
+def test_dates_are_text_in_json(job, name, text):
+    path = job(f"{{name: mine, {name}}}", **{name.partition(": ")[2].replace(".", "_"): text})
+    content = json.loads(tuned(path, "--json", knobs=()).stdout)
+    assert "2026-01-01" in str(content["config"])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from datetime import date, time
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -174,7 +175,7 @@ def load_torchtitan(
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file.
+    """Read a TOML file, dates as text.
 
     Raises
     ------
@@ -182,11 +183,21 @@ def read_toml(path: Path) -> dict[str, Any]:
         It cannot be read, or is something else.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot be read: {error}", file=path) from None
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"not valid TOML: {error}", file=path) from None
+    return {key: _undated(value) for key, value in content.items()}
+
+
+def _undated(value: Any) -> Any:
+    """*value* as JSON can hold it."""
+    if isinstance(value, dict):
+        return {key: _undated(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_undated(inner) for inner in value]
+    return value.isoformat() if isinstance(value, date | time) else value
 
 
 def _ranks(parallel: ParallelismSection, ranks: int | None, file: Path, key: str) -> int | None:
