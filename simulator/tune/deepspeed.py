@@ -89,13 +89,15 @@ def _at(*stages: int) -> Callable[[Values], bool]:
 
 
 def _offload(policy: DeepSpeedPolicy, *, asked: bool) -> Iterator[Knob]:
-    """What is offloaded may stay on the GPU; what is not may leave it if that is asked."""
+    """What is offloaded may stay on the GPU, all of it or parameters; what is not may leave it if that is asked."""
     keys = [key for key in ("offload_optimizer", "offload_param") if getattr(policy, key) is not None]
     if keys:
         none = Option(
             value="none", config={f"zero_optimization.{key}": REMOVED for key in keys}, applies=_at(1, 2, 3)
         )  # fmt: skip
-        yield Knob(name="offload", options=(Option(value="as written"), none), coarse=True)
+        less = [Option(value="optimizer", config={"zero_optimization.offload_param": REMOVED}, applies=_at(3))]
+        options = (Option(value="as written"), *(less if len(keys) > 1 else []), none)
+        yield Knob(name="offload", options=options, coarse=True)
     elif asked:
         device = {"device": "cpu", "pin_memory": True}
         cpu = Option(value="optimizer", config={"zero_optimization.offload_optimizer": device}, applies=_at(1, 2, 3))

@@ -271,6 +271,15 @@ def test_a_time_without_tokens_says_nothing_of_another_micro_batch(job, tokens, 
     assert (len(knob.options) > 1) is free
 
 
+def test_parameters_alone_may_come_back_to_the_gpu(job):
+    zero = {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}
+    target = load_target(job("{name: mine, deepspeed: ds.json}", ds_json=json.dumps({"zero_optimization": zero})))
+    (knob,) = (knob for knob in space_of(target).knobs if knob.name == "offload")
+    assert [option.value for option in knob.options] == ["as written", "optimizer", "none"]
+    left = edited(target.config, target.keys(knob.options[1].config))["zero_optimization"]
+    assert left == {key: value for key, value in zero.items() if key != "offload_param"}
+
+
 def test_options_of_a_scenario_are_written_as_a_variant_has_them(job):
     target = load_target(job("{name: mine, fsdp2: {param_dtype: bf16}}"))
     assert text_of(target, {"replicate": 2}) == "fsdp2:\n  param_dtype: bf16\n  replicate: 2\n"
