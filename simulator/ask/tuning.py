@@ -19,6 +19,7 @@ from simulator.sweep import workers
 from simulator.tune import Target, target_of
 from simulator.tune import tune as look
 from simulator.tune.file import check_output, text_of
+from simulator.world.scenario import resolve_scenario
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,9 +40,16 @@ class Settings(Answer):
         else:
             yield from lines([headline(self.content)])
         yield from lines(dict.fromkeys(remarks(self.content)))
+        yield from lines(f"{self.target.variant.name}: {note}" for note in self._notes())
         if self.content["rivals"]:
             yield rivals_table(self.content)
         yield f"{self.content['simulated']} simulations"
+
+    def _notes(self) -> Sequence[str]:
+        """What the configuration with all changes says otherwise than the scenario."""
+        target, content = self.target, self.content
+        raw = target.study.at(target.point(content["config"], content["training"]), target.variant.name)
+        return resolve_scenario(raw, target.study.file).variants[0].notes
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
         """Yield a row per change."""

@@ -280,6 +280,13 @@ def test_parameters_alone_may_come_back_to_the_gpu(job):
     assert left == {key: value for key, value in zero.items() if key != "offload_param"}
 
 
+def test_what_the_written_file_says_otherwise_than_the_scenario_is_told(job):
+    text = TORCHTITAN.replace("local_batch_size = 2", "local_batch_size = 4").replace("none", "full")
+    done = tuned(job("{name: mine, torchtitan: job.toml}", job_toml=text), knobs=())
+    assert "mine: the file says micro-batch 4, the scenario 2, which is simulated" in done.stdout
+    assert "mine: the file says checkpointing full, the scenario none, which is simulated" in done.stdout
+
+
 def test_options_of_a_scenario_are_written_as_a_variant_has_them(job):
     target = load_target(job("{name: mine, fsdp2: {param_dtype: bf16}}"))
     assert text_of(target, {"replicate": 2}) == "fsdp2:\n  param_dtype: bf16\n  replicate: 2\n"

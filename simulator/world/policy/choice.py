@@ -164,6 +164,7 @@ def _disagreements(launch: Launch, asked: Asked) -> Iterator[str]:
         "precision": (launch.precision, training.precision),
         "micro-batch": (launch.micro_batch, training.micro_batch),
         "gradient accumulation": (launch.gradient_accumulation, training.gradient_accumulation),
+        "checkpointing": (launch.activation_checkpointing, training.activation_checkpointing),
     }
     for what, (theirs, ours) in pairs.items():
         if theirs is not None and theirs != ours:
