@@ -76,9 +76,13 @@ def _difference(answer: Settings, output: Path) -> Iterator[RenderableType]:
     """What is different from the user's file, line by line."""
     from rich.text import Text
 
+    from simulator.tune.file import loses_comments
+
     target = answer.target
     old = str(target.source or f"{target.scenario.file}: {target.variant.name}")
     before, after = answer.text_before.splitlines(), answer.text.splitlines()
     for line in difflib.unified_diff(before, after, old, str(output), lineterm=""):
         yield Text(line, style={"+": "green", "-": "red"}.get(line[:1], ""))
+    if loses_comments(target):
+        yield "comments of the present file are not kept, and what is shown starts from it without them"
     yield written_to(output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -9,9 +10,9 @@ from typing import Any, Final
 from simulator.errors import InputError
 from simulator.tune.target import Target
 from simulator.world.document import yaml_text
-from simulator.world.edits import REMOVED, edited, edited_text, json_text
+from simulator.world.edits import REMOVED, edited, edited_text, is_json, json_text
 
-__all__ = ["check_output", "text_of"]
+__all__ = ["check_output", "loses_comments", "text_of"]
 
 JSON: Final = (".json",)
 YAML: Final = (".yaml", ".yml")
@@ -33,7 +34,7 @@ def check_output(target: Target, path: Path) -> None:
     Raises
     ------
     InputError
-        The name says that it is something else or the scenario itself, or there is no such folder.
+        The name says that it is something else or the scenario itself, or its folder is not there or closed.
     """
     known = SUFFIXES[target.format]
     if path.suffix not in known:
@@ -44,6 +45,14 @@ def check_output(target: Target, path: Path) -> None:
         raise InputError(problem, key="--output", value=str(path), remedy=remedy)
     if not path.parent.is_dir():
         raise InputError("no such folder", key="--output", value=str(path), remedy="make it, or name another")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError("the folder cannot be written to", key="--output", value=str(path), remedy="name another")
+
+
+def loses_comments(target: Target) -> bool:
+    """Whether the user's file is Hjson, of which the JSON that is written keeps no comments."""
+    source = target.source
+    return source is not None and SUFFIXES[target.format] == JSON and not is_json(source.read_text(encoding="utf-8"))
 
 
 def text_of(target: Target, changes: Mapping[str, Any]) -> str:

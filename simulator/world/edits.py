@@ -17,7 +17,7 @@ from typing import Any, Final
 import ruamel.yaml
 import tomlkit
 
-__all__ = ["REMOVED", "edited", "edited_text", "json_text"]
+__all__ = ["REMOVED", "edited", "edited_text", "is_json", "json_text"]
 
 REMOVED: Final = object()
 """In place of a value: the key goes."""
@@ -48,6 +48,15 @@ def edited_text(source: str, changes: Mapping[str, Any], suffix: str) -> str:
     'a: 1  # why\nb:\n  c: 2\n'
     """
     return _toml(source, changes) if suffix == ".toml" else _yaml(source, changes)
+
+
+def is_json(text: str) -> bool:
+    """Whether *text* is JSON, in which nothing can stand beside the content."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def json_text(content: Mapping[str, Any], like: str = "") -> str:

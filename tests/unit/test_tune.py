@@ -391,3 +391,10 @@ def test_dates_are_text_in_json(job, name, text):
     path = job(f"{{name: mine, {name}}}", **{name.partition(": ")[2].replace(".", "_"): text})
     content = json.loads(tuned(path, "--json", knobs=()).stdout)
     assert "2026-01-01" in str(content["config"])
+
+
+def test_that_comments_are_lost_is_told(job, tmp_path):
+    path, out = job("{name: mine, deepspeed: ds.json}", ds_json="// ours\n" + DEEPSPEED), tmp_path / "tuned.json"
+    assert "comments of the present file are not kept" in tuned(path, "-o", out, knobs=("stage",)).stdout
+    path = job("{name: mine, deepspeed: ds.json}", ds_json=DEEPSPEED)
+    assert "comments" not in tuned(path, "-o", out, knobs=("stage",)).stdout
