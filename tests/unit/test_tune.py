@@ -397,4 +397,4 @@ def test_that_comments_are_lost_is_told(job, tmp_path):
     path, out = job("{name: mine, deepspeed: ds.json}", ds_json="// ours\n" + DEEPSPEED), tmp_path / "tuned.json"
     assert "comments of the present file are not kept" in tuned(path, "-o", out, knobs=("stage",)).stdout
     path = job("{name: mine, deepspeed: ds.json}", ds_json=DEEPSPEED)
-    assert "comments" not in tuned(path, "-o", out, knobs=("stage",)).stdout
+    assert "are not kept" not in tuned(path, "-o", out, knobs=("stage",)).stdout
