@@ -66,6 +66,8 @@ def remarks(content: Mapping[str, Any]) -> Iterator[str]:
     for line in content["lines"]:
         if line["where"]:
             yield f"{line['knob']}: say {_value(line['after'])} in {line['where']}"
+        if line["after"] == "NO_SHARD":
+            yield "NO_SHARD is deprecated in PyTorch: DistributedDataParallel does the same"
         chosen = [key.rpartition("_")[2] for key, value in line["keys"].items() if "quantized" in key and value]
         if chosen:
             yield f"{line['knob']} rounds {' and '.join(chosen)} on their way: watch the loss, or say --exact"

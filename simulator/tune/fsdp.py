@@ -97,7 +97,7 @@ def _wrapping(scenario: Scenario, now: tuple[str, ...] | None, keys: Callable[[l
     }
     large = [kind for kind, elements in inside.items() if elements > max(inside.values()) / LARGE]
     present = blocks if now is None else now
-    others = [kinds for kinds in (blocks, (*blocks, *large)) if kinds != present]
+    others = [kinds for kinds in dict.fromkeys((blocks, (*blocks, *large))) if kinds != present]
     options = [Option(value=", ".join(kinds), config=keys(list(kinds))) for kinds in others]
     return Knob(name="units", options=(Option(value=", ".join(present) or "the model"), *options))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simulator.sweep import workers
 from simulator.tune import load_target, target_of, tune
-from simulator.tune.answer import space_of
+from simulator.tune.knobs import space_of
 from simulator.tune.lab import Lab, excess
 from simulator.tune.search import GAIN, WORTH, Score, searched
 from simulator.tune.space import Knob, Option, Space

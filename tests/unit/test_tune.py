@@ -7,9 +7,9 @@ import pytest
 
 from simulator.explore import run_variant
 from simulator.tune import load_target
-from simulator.tune.answer import space_of
 from simulator.tune.deepspeed import named_as_written
 from simulator.tune.file import text_of
+from simulator.tune.knobs import space_of
 from simulator.world.edits import REMOVED, edited, edited_text
 from simulator.world.policy.deepspeed_hjson import read_hjson
 from simulator.world.scenario import load_scenario, resolve_scenario
