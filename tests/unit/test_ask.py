@@ -79,7 +79,7 @@ def answers():
         (["require", JOB, "--mfu", "30%", "--variant", "zero3", "--knob", "micro_batch"],
          lambda: ask.require(load_scenario(JOB), variants="zero3", knobs="micro_batch", mfu="30%")),
         (["ladder", JOB, "--textbook"], lambda: ask.ladder(ask.job(JOB, textbook=True))),
-        (["rent", JOB, "--brief"], lambda: ask.rent(JOB, brief=True)),
+        pytest.param(["rent", JOB, "--brief"], lambda: ask.rent(JOB, brief=True), marks=pytest.mark.slow),
         (["tune", JOB, "--workers", "1", *(f"--keep={knob}" for knob in KEPT)], lambda: ask.tune(JOB, keep=KEPT)),
     ],
     ids=["run", "changed", "whatif", "require", "ladder", "rent", "tune"],
