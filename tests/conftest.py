@@ -21,6 +21,27 @@ mpl.use("Agg")
 
 LAYERS = [{"name": "layer", "count": 4, "parameters": 1e9, "forward_time": "2 s", "backward_time": "4 s"}]
 
+SMALL = """
+name: small
+model:
+  sequence_length: 1
+  layers: [{name: layer, count: 4, parameters: 1e9, forward_time: 2 s, backward_time: 1500 ms}]
+training: {micro_batch: 1}
+topology: {cluster: flat, hosts: 2, links: {link: {bandwidth: 1 GB/s, latency: 0 s}}}
+variants:
+  - {name: zero0, zero_stage: 0}
+  - {name: zero3, zero_stage: 3}
+"""
+"""Backward is shorter than communication, so that something is exposed at every stage."""
+
+
+@pytest.fixture
+def small(tmp_path):
+    """The file of :data:`SMALL`."""
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
 
 def content(**sections):
     """A scenario on two ranks of `flat` whose collectives take exactly 1 s per 1e9 parameters."""

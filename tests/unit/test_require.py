@@ -9,26 +9,7 @@ from simulator.require import default_knobs, goal, knob, require
 from simulator.world.scenario import load_scenario
 from tests.command import zerosim
 
-SCENARIO = """
-name: small
-model:
-  sequence_length: 1
-  layers: [{name: layer, count: 4, parameters: 1e9, forward_time: 2 s, backward_time: 1500 ms}]
-training: {micro_batch: 1}
-topology: {cluster: flat, hosts: 2, links: {link: {bandwidth: 1 GB/s, latency: 0 s}}}
-variants:
-  - {name: zero0, zero_stage: 0}
-  - {name: zero3, zero_stage: 3}
-"""
-
 BANDWIDTH = ("--knob", "link.bandwidth")
-
-
-@pytest.fixture
-def small(tmp_path):
-    path = tmp_path / "small.yaml"
-    path.write_text(SCENARIO)
-    return path
 
 
 def row_of(done, knob):

@@ -6,25 +6,7 @@ import pytest
 
 from simulator.readings.plots import tornado_figure
 from tests.command import zerosim
-
-SCENARIO = """
-name: small
-model:
-  sequence_length: 1
-  layers: [{name: layer, count: 4, parameters: 1e9, forward_time: 2 s, backward_time: 1500 ms}]
-training: {micro_batch: 1}
-topology: {cluster: flat, hosts: 2, links: {link: {bandwidth: 1 GB/s, latency: 0 s}}}
-variants:
-  - {name: zero0, zero_stage: 0}
-  - {name: zero3, zero_stage: 3}
-"""
-
-
-@pytest.fixture
-def small(tmp_path):
-    path = tmp_path / "small.yaml"
-    path.write_text(SCENARIO)
-    return path
+from tests.conftest import SMALL
 
 
 @pytest.fixture
@@ -75,7 +57,7 @@ def test_the_picture_goes_where_asked(small, tmp_path):
 
 
 def test_a_variant_that_cannot_run_is_told_and_the_others_are_answered(small):
-    twice = SCENARIO.replace("micro_batch: 1", "micro_batch: 1, gradient_accumulation: 2")
+    twice = SMALL.replace("micro_batch: 1", "micro_batch: 1, gradient_accumulation: 2")
     small.write_text(twice + "  - {name: fails, ddp: {static_graph: true, no_sync: true}}\n")
     found = json.loads(zerosim("whatif", small, "--json").stdout)
     assert [answer["name"] for answer in found["variants"]] == ["zero0", "zero3"]
