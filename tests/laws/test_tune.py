@@ -204,3 +204,25 @@ def gain(tmp_path, name):
     found = tune(targets[-1], INLINE, kept=kept, lossy=False)
     assert found.fits
     return 1 - found.after["step_time"] / min(times)
+
+
+def test_an_option_that_makes_no_difference_is_left_out():
+    """It matters with strategy b alone."""
+    only_b = Option(value=1, applies=lambda values: values["strategy"] == "b")
+    strategies = Knob(name="strategy", options=(Option(value="a"), Option(value="b")), coarse=True)
+    space = Space(knobs=(strategies, Knob(name="fine", options=(Option(value=0), only_b))))
+    assert [space.canonical(setting) for setting in ((0, 1), (1, 1))] == [(0, 0), (1, 1)]
+    assert list(space.combinations(coarse=False)) == [(0, 0), (1, 0), (1, 1)]
+    assert list(space.changes((1, 1), coarse=True)) == [(0, (0, 0)), (1, (1, 0))]
+
+
+@pytest.mark.parametrize("policy", POLICIES[2:])
+def test_changes_that_are_worth_nothing_are_taken_back(tmp_path, policy):
+    target = small(tmp_path, policy, steps=2)
+    space = space_of(target)
+    with Lab(target, space, 0.1, INLINE, lambda count: None) as lab:
+        best = searched(space, lab.scores)[0]
+        (whole,) = lab.results([best])
+    found = tune(target, INLINE)
+    assert 0 < len(found.lines) < sum(map(bool, best))
+    assert found.after["step_time"] <= whole["step_time"] / (1 - WORTH)

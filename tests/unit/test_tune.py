@@ -6,6 +6,7 @@ import tomllib
 import pytest
 
 from simulator.explore import run_variant
+from simulator.readings.tuned_table import remarks
 from simulator.tune import load_target
 from simulator.tune.deepspeed import named_as_written
 from simulator.tune.file import text_of
@@ -398,3 +399,43 @@ def test_that_comments_are_lost_is_told(job, tmp_path):
     assert "comments of the present file are not kept" in tuned(path, "-o", out, knobs=("stage",)).stdout
     path = job("{name: mine, deepspeed: ds.json}", ds_json=DEEPSPEED)
     assert "are not kept" not in tuned(path, "-o", out, knobs=("stage",)).stdout
+
+
+def option(space, name, value):
+    """The setting that differs from the present one in one knob."""
+    place = next(place for place, knob in enumerate(space.knobs) if knob.name == name)
+    number = next(number for number, item in enumerate(space.knobs[place].options) if item.value == value)
+    return space.canonical((*space.start[:place], number, *space.start[place + 1 :]))
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_a_lower_stage_loses_what_only_stage_3_has(job, stage):
+    zero = {"stage": 3, "zero_hpz_partition_size": 8, "zero_quantized_weights": True, "zero_quantized_gradients": True}
+    zero |= {"offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}}
+    config = json.dumps({"zero_optimization": zero, "bf16": {"enabled": True}})
+    target = load_target(job("{name: mine, deepspeed: ds.json}", ds_json=config))
+    space = space_of(target)
+    left = edited(target.config, space.config(option(space, "stage", stage)))["zero_optimization"]
+    assert left == {"stage": stage} | ({"offload_optimizer": {"device": "cpu"}} if stage else {})
+
+
+def test_what_is_so_by_default_is_no_change(job):
+    """DeepSpeed overlaps at stage 3 alone."""
+    for stage, same in ((3, True), (2, False)):
+        config = json.dumps({"zero_optimization": {"stage": stage}, "bf16": {"enabled": True}})
+        space = space_of(load_target(job("{name: mine, deepspeed: ds.json}", ds_json=config)))
+        assert option(space, "overlap_comm", same) == space.start != option(space, "overlap_comm", not same)
+
+
+def test_what_the_configuration_cannot_say_is_said():
+    lines = [
+        {"knob": "activation_checkpointing", "after": "none", "where": "your model", "keys": {}},
+        {"knob": "ZeRO++", "after": "qgZ", "where": None, "keys": {"zero_optimization.zero_quantized_gradients": True}},
+        {"knob": "sharding_strategy", "after": "NO_SHARD", "where": None, "keys": {"sharding_strategy": "NO_SHARD"}},
+        {"knob": "stage", "after": 1, "where": None, "keys": {"zero_optimization.zero_quantized_weights": None}},
+    ]
+    said = list(remarks({"lines": lines}))
+    assert said[0] == "activation_checkpointing: say none in your model"
+    assert said[1].startswith("ZeRO++ rounds gradients on their way")
+    assert said[2].startswith("NO_SHARD is deprecated")
+    assert len(said) == 3
