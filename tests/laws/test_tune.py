@@ -226,3 +226,19 @@ def test_changes_that_are_worth_nothing_are_taken_back(tmp_path, policy):
     found = tune(target, INLINE)
     assert 0 < len(found.lines) < sum(map(bool, best))
     assert found.after["step_time"] <= whole["step_time"] / (1 - WORTH)
+
+
+def test_the_fastest_that_almost_fits_is_made_to_fit():
+    """The fast strategy lacks a tenth of the memory, which a fine knob saves; the slow one fits as it is."""
+    strategies = Knob(name="strategy", options=(Option(value="slow"), Option(value="fast")), coarse=True)
+    work = Knob(name="work", options=(Option(value="much"), Option(value="little")), coarse=True)
+    saving = Knob(name="saving", options=(Option(value=False), Option(value=True)))
+    space = Space(knobs=(strategies, work, saving))
+
+    def score(setting):
+        strategy, little, saves = setting
+        lacks = 0.1 if strategy and little and not saves else 0.0
+        return Score(excess=lacks, time=4.0 - 0.1 * strategy - 2.0 * (strategy and little) + 0.2 * saves, floor=0.0)
+
+    attempt, _ = recorded(score)
+    assert searched(space, attempt, few=0)[0] == (1, 1, 1)

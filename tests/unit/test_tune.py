@@ -226,6 +226,10 @@ def test_a_job_that_fits_nowhere_may_leave_the_gpu(job):
     path = job("{name: mine, deepspeed: ds.json}", ds_json=DEEPSPEED)
     done = tuned(path, "--headroom", "99.9%", knobs=("stage",))
     assert "nothing that was tried fits" in done.stdout
+    content = json.loads(tuned(path, "--headroom", "99.9%", "--json", knobs=("overlap_comm",)).stdout)
+    (line,) = (line for line in content["lines"] if line["knob"] == "offload")
+    assert (line["after"], line["gain"]) == ("optimizer", None)
+    assert content["config"]["zero_optimization"]["offload_optimizer"]["device"] == "cpu"
 
 
 def test_nothing_to_gain_is_told(job):
